@@ -12,7 +12,8 @@ timeout=${TIMEOUT:-60s}
 system=${NAMESPACE:-kruise-system}
 crd=containerrecreaterequests.apps.kruise.io
 restarts=workloadrestarts.kruise.rs
-workloads="clonesets.apps.kruise.io statefulsets.apps.kruise.io daemonsets.apps.kruise.io"
+workloads="clonesets.apps.kruise.io statefulsets.apps.kruise.io daemonsets.apps.kruise.io uniteddeployments.apps.kruise.io"
+jobs="broadcastjobs.apps.kruise.io advancedcronjobs.apps.kruise.io"
 distributions=resourcedistributions.apps.kruise.io
 markers=podprobemarkers.apps.kruise.io
 finalizer=crr.apps.kruise.io/unready-acquired
@@ -97,10 +98,10 @@ held_pods() {
   $kubectl get pods --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{$s := .status}}{{range .spec.readinessGates}}{{$gate := .conditionType}}{{if or (eq $gate "KruisePodReady") (eq $gate "InPlaceUpdateReady")}}{{$true := false}}{{range $s.conditions}}{{if and (eq .type $gate) (eq .status "True")}}{{$true = true}}{{end}}{{end}}{{if not $true}}{{$m.namespace}} {{$m.name}} {{$gate}}{{"\n"}}{{end}}{{end}}{{end}}{{end}}'
 }
 
-# With a definition its objects are deleted, with a workload its Pods, and with a ResourceDistribution its copies.
+# With a definition its objects are deleted, with a workload or a job its Pods, and with a ResourceDistribution its copies.
 if $crds; then
   refused=false
-  for kind in $workloads $distributions; do
+  for kind in $workloads $jobs $distributions; do
     installed "$kind" || continue
     what='all their Pods'
     case "$kind" in "$distributions") what='all their copies of Secrets and ConfigMaps' ;; esac

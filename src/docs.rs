@@ -425,8 +425,8 @@ fn spoken() -> String {
 }
 
 /// Constants of the sources, and values of a label, that stand before other texts.
-const BEGINNINGS: [&str; 4] =
-    ["forbidden by ResourcesProtectionDeletion for", "kill container error:", "=Always", "=Cascading"];
+const BEGINNINGS: [&str; 5] =
+    ["forbidden by ResourcesProtectionDeletion for", "kill container error:", "is forbidden:", "=Always", "=Cascading"];
 
 /// The part of a message that is one literal: without what joins it to the parts around it.
 fn said(part: &str) -> &str {
@@ -435,37 +435,105 @@ fn said(part: &str) -> &str {
     rest.map_or(part, str::trim_start)
 }
 
+/// The first part of a message that the sources do not have; `…` stands for what the program fills in.
+fn unsaid<'a>(spoken: &str, message: &'a str) -> Option<&'a str> {
+    let mut parts = message.split('…').filter(|part| part.trim().len() > 2).peekable();
+    if parts.peek().is_none() {
+        return Some(message);
+    }
+    parts.find(|part| !spoken.contains(said(part)))
+}
+
+/// Texts that clients compare, as OpenKruise writes them: messages of conditions and events, refusals, reasons.
+const FIXED_TEXTS: &[(&str, &[&str])] = &[
+    (
+        "CloneSet",
+        &[
+            "CloneSet is available",
+            "CloneSet is paused",
+            "CloneSet is progressing",
+            "CloneSet has been paused due to partition ready",
+            "CloneSet revision … has timed out progressing",
+            "succeed to create pod …",
+            "succeed to delete pod …",
+            "successfully update pod … in-place(revision …)",
+            "successfully patch pod … specified-delete for update(revision …)",
+        ],
+    ),
+    ("StatefulSet", &["create Pod … in StatefulSet … successful"]),
+    ("DaemonSet", &["Created pod: …", "Deleted pod: …"]),
+    (
+        "BroadcastJob",
+        &["Job completed, …", "… pods succeeded, … pods failed", "… is completed, …", "failed pod is found"],
+    ),
+    (
+        "ContainerRecreateRequest",
+        &[
+            "pod has gone",
+            "daemon has not responded for a long time",
+            "recreating has exceeded the activeDeadlineSeconds",
+            "not found container on Node",
+            "kill container error: …",
+            "Stopping container … by ContainerRecreateRequest …",
+        ],
+    ),
+    (
+        "ImagePullJob",
+        &[
+            "job has completed",
+            "job is running, no progress",
+            "job is running, progress …%",
+            "job exceeds activeDeadlineSeconds",
+            "node has not responded for a long time",
+        ],
+    ),
+    ("PodProbeMarker", &["Container(…) is Non-running"]),
+    ("UnitedDeployment", &["timeout pending pods found"]),
+    (
+        "ResourceDistribution",
+        &["conflict with existing resources because of the same namespace, group, version, kind and name"],
+    ),
+    (
+        "deletion protection",
+        &[
+            "forbidden by ResourcesProtectionDeletion",
+            "… and replicas …>0",
+            "active pods",
+            "\"Bound\" status pvc",
+            "active CRs",
+            "… list … error: …",
+            "failed to list CRs of …",
+        ],
+    ),
+];
+
+#[test]
+fn decision_33_texts_that_clients_compare_are_openkruises() {
+    let spoken = spoken();
+    let texts = FIXED_TEXTS.iter().flat_map(|(about, texts)| texts.iter().map(move |text| (about, text)));
+    let missing: Vec<String> =
+        texts.filter_map(|(about, text)| Some(format!("{about}: {}", unsaid(&spoken, text)?))).collect();
+    assert_none(&missing, "Clients of OpenKruise compare these texts.");
+}
+
 #[test]
 fn every_quoted_message_is_in_the_sources() {
     let spoken = spoken();
     let mut problems = Vec::new();
     let mut count = 0;
-    for page in [
-        "docs/troubleshooting.md",
-        "docs/concepts.md",
-        "docs/methods.md",
-        "docs/clone-set.md",
-        "docs/statefulset.md",
-        "docs/daemonset.md",
-        "docs/images.md",
-        "docs/private-images.md",
-        "docs/probes.md",
-        "docs/deletion-protection.md",
-    ] {
-        for (first, text) in blocks(&read(&root().join(page)), "text").0 {
+    for page in files_below("docs", "md") {
+        for (first, text) in blocks(&read(&page), "text").0 {
             for (i, message) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
                 count += 1;
-                let parts: Vec<&str> = message.split('…').filter(|part| part.trim().len() > 2).collect();
-                let missing = parts.iter().find(|part| !spoken.contains(said(part)));
-                if parts.is_empty() || missing.is_some() {
-                    problems.push(format!("{page}:{}: {}", first + i, missing.unwrap_or(&message)));
+                if let Some(missing) = unsaid(&spoken, message) {
+                    problems.push(format!("{}:{}: {missing}", name(&page), first + i));
                 }
             }
         }
     }
     assert_none(&problems, "A `text` block quotes messages word for word; `…` stands for what the program fills in.");
     assert!(count > 50, "only {count} messages were found");
-    assert!(BEGINNINGS[..2].iter().all(|beginning| spoken.contains(beginning)));
+    assert!(BEGINNINGS[..3].iter().all(|beginning| spoken.contains(beginning)));
     assert!(!spoken.contains("#[test]"), "a message that only a test has is no message");
 }
 
@@ -499,10 +567,7 @@ async fn served() -> BTreeMap<String, String> {
     of_webhook.register(&all);
     let _ = of_webhook.requests.get_or_create(&RequestLabels { webhook: "/", code: 200, outcome: "allowed" });
     let _ = of_webhook.latency.get_or_create(&WebhookLabels { webhook: "/" });
-    let nobody = tower::service_fn(async |_: http::Request<kube::client::Body>| {
-        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-    });
-    let client = kube::Client::new(nobody, "default");
+    let client = crate::runtime::fake_api::nobody();
     let (events, _) = Recorder::new(client.clone(), "test", "", all.events_dropped.clone());
     let _ = Prober::new(client.clone(), Store::new(None), Runtimes::default(), "kruise-system", &events, &all);
     let queue = Queue::new(Backoff::default());

@@ -397,9 +397,43 @@ pub struct Acts {
     pub deleted_at_budget: usize,
 }
 
+impl Acts {
+    /// Counts those of another history too.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            created,
+            created_at_limit,
+            taken_down,
+            taken_down_at_limit,
+            updated_in_place,
+            after_grace,
+            marked,
+            held,
+            claims_reused,
+            deleted_under_budget,
+            deleted_at_budget,
+        } = other;
+        for (sum, more) in [
+            (&mut self.created, created),
+            (&mut self.created_at_limit, created_at_limit),
+            (&mut self.taken_down, taken_down),
+            (&mut self.taken_down_at_limit, taken_down_at_limit),
+            (&mut self.updated_in_place, updated_in_place),
+            (&mut self.after_grace, after_grace),
+            (&mut self.marked, marked),
+            (&mut self.held, held),
+            (&mut self.claims_reused, claims_reused),
+            (&mut self.deleted_under_budget, deleted_under_budget),
+            (&mut self.deleted_at_budget, deleted_at_budget),
+        ] {
+            *sum += more;
+        }
+    }
+}
+
 struct Known {
     pod: Pod,
-    /// It became ready since the manager last told what is available: the manager may not have seen it.
+    /// It became ready since the manager last reported what is available: the manager may not have seen it.
     fresh: bool,
     /// Down by a fault.
     struck: bool,
@@ -421,10 +455,10 @@ struct Model {
     pods: BTreeMap<String, Known>,
     claims: BTreeMap<String, KnownClaim>,
     theirs: Theirs,
-    /// Pods that failed or that users deleted, until the manager has told twice since that all is well: the first time
+    /// Pods that failed or that users deleted, until the manager has reported twice since that all is well: the first time
     /// it may not have seen them.
     failures: i64,
-    /// Those of them that it has not told about once.
+    /// Those of them that it has not reported about once.
     new_failures: i64,
     /// Instances whose Pods the manager did not delete.
     lost: BTreeSet<String>,
@@ -474,7 +508,7 @@ impl Model {
                 self.specs.insert(*generation, (**spec).clone());
                 self.observed = self.observed.max(*observed);
                 if *status {
-                    self.told(at, *available, &mut wrongs);
+                    self.reported(at, *available, &mut wrongs);
                 }
             }
             Event::Gone(uid) => {
@@ -514,7 +548,7 @@ impl Model {
     }
 
     /// The manager has written its status.
-    fn told(&mut self, at: Timestamp, available: i64, wrongs: &mut Vec<String>) {
+    fn reported(&mut self, at: Timestamp, available: i64, wrongs: &mut Vec<String>) {
         let min_ready = self.longest_ready();
         if min_ready == 0 || self.available(at, min_ready) == available {
             for known in self.pods.values_mut() {
@@ -944,14 +978,14 @@ mod tests {
     #[test]
     fn a_failure_that_the_manager_may_not_have_seen_is_not_its_doing() {
         let strategy = json!({ "maxSurge": 1, "maxUnavailable": 0 });
-        let told = status(2, &Spec { image: "v2".into(), ..spec(3, &strategy) }, 3);
+        let reported = status(2, &Spec { image: "v2".into(), ..spec(3, &strategy) }, 3);
         for (tellings, wrong) in [(0, 0), (1, 0), (2, 1)] {
             let mut model = three(&strategy, "v2");
             assert_eq!(model.event(second(1), &pod(up("d", "v2"))), NONE);
-            assert_eq!(model.event(second(1), &told), NONE);
+            assert_eq!(model.event(second(1), &reported), NONE);
             assert_eq!(change(&mut model, "d", |p| (p.ended, p.ready) = (true, None)), NONE);
             for _ in 0..tellings {
-                assert_eq!(model.event(second(1), &told), NONE);
+                assert_eq!(model.event(second(1), &reported), NONE);
             }
             assert_eq!(change(&mut model, "a", |p| p.deleting = true).len(), wrong, "{tellings}");
         }
@@ -960,7 +994,8 @@ mod tests {
     #[test]
     fn claims_that_are_not_used_again_or_must_not_be_are_found() {
         let wanted = Spec { has_claims: true, ..spec(3, &json!({})) };
-        let (instance, told) = (|name: &str| Pod { instance: name.into(), ..up(name, "v2") }, status(2, &wanted, 3));
+        let (instance, reported) =
+            (|name: &str| Pod { instance: name.into(), ..up(name, "v2") }, status(2, &wanted, 3));
         let claim = |name: &str| {
             let claim = Claim { name: format!("data-{name}"), instance: name.into(), deleting: false };
             Event::Claim(format!("claim-{name}"), claim)
@@ -969,13 +1004,13 @@ mod tests {
         model.theirs.deleted.insert("a".into());
         assert_eq!(model.event(second(1), &Event::Gone("a".into())), NONE);
         for _ in 0..3 {
-            assert_eq!(model.event(second(2), &told), NONE);
+            assert_eq!(model.event(second(2), &reported), NONE);
         }
         assert_eq!(model.event(second(3), &pod(instance("d"))), ["d was created without a claim"]);
         assert_eq!(model.event(second(3), &Event::Gone("d".into())), NONE);
         assert_eq!(model.event(second(3), &claim("e")), NONE);
         assert_eq!(model.event(second(3), &pod(instance("e"))), NONE);
-        assert_eq!(model.event(second(4), &told).len(), 1);
+        assert_eq!(model.event(second(4), &reported).len(), 1);
         // the right one
         assert_eq!(model.event(second(5), &pod(Pod { name: "a2".into(), ..instance("a") })).len(), 1, "one too many");
         assert_eq!(model.acts.claims_reused, 1);

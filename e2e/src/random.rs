@@ -16,7 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::history::{HOOKS, History, Pod, Spec};
+use crate::history::{Acts, HOOKS, History, Pod, Spec};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
 use crate::liveness::{self, Driver, Limits, Model, Random, Step};
 use crate::player::{BROKEN, Fault, Nodes, Options, Player, on_played_nodes};
@@ -25,6 +25,8 @@ use crate::player::{BROKEN, Fault, Nodes, Options, Player, on_played_nodes};
 const AT_ONCE: usize = 10;
 /// Changes and faults of one sequence.
 const STEPS: usize = 14;
+/// In so many sequences everything happens that is counted.
+const ENOUGH: usize = 10;
 const NAME: &str = "random";
 const BUDGET: &str = "PodUnavailableBudget";
 const NODES: &str = "random-";
@@ -38,15 +40,15 @@ pub enum Managers {
     Die,
 }
 
-/// Runs sequences, `count` of them without being told otherwise.
+/// Runs sequences, `count` of them unless the environment says otherwise.
 pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
     let number = |name: &str| std::env::var(name).ok().map(|v| v.parse::<u64>().context(format!("{name}={v}")));
     let seeds: Vec<u64> = match (number("KRUISE_RANDOM_SEED").transpose()?, number("KRUISE_RANDOM_SEEDS").transpose()?)
     {
         (Some(seed), _) => vec![seed],
-        (None, told) => {
+        (None, wanted) => {
             let first = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default() % 1_000_000_000;
-            (first..first + told.unwrap_or(count)).collect()
+            (first..first + wanted.unwrap_or(count)).collect()
         }
     };
     let t = Test::new("random-nodes").await?;
@@ -59,11 +61,28 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
             sequence(seed, &prefix, managers).await.with_context(|| format!("KRUISE_RANDOM_SEED={seed} repeats it"))
         }
     };
-    let ended: Vec<Result<()>> = stream::iter(seeds).map(run).buffer_unordered(AT_ONCE).collect().await;
-    let failed: Vec<String> = ended.into_iter().filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+    let are_many = seeds.len() >= ENOUGH;
+    let ended: Vec<Result<Acts>> = stream::iter(seeds).map(run).buffer_unordered(AT_ONCE).collect().await;
+    let (mut all, mut failed) = (Acts::default(), Vec::new());
+    for result in ended {
+        match result {
+            Ok(acts) => all.add(&acts),
+            Err(error) => failed.push(format!("{error:#}")),
+        }
+    }
     // In any case: what is scheduled to nodes that nobody plays any more never starts.
     nodes.remove().await?;
     if failed.is_empty() {
+        // Sequences in which a manager does nothing would break no promise either.
+        let lacks = [
+            ("created", all.created),
+            ("taken down", all.taken_down),
+            ("updated in place", all.updated_in_place),
+            ("held for a hook", all.held),
+        ]
+        .into_iter()
+        .find(|(_, count)| are_many && *count == 0);
+        ensure!(lacks.is_none(), "no Pod was {lacks:?} in all sequences: {all:?}");
         return t.remove("Namespace", &t.namespace).await;
     }
     bail!("{} sequences failed:\n{}", failed.len(), failed.join("\n"))
@@ -361,7 +380,7 @@ impl Drop for Task {
     }
 }
 
-async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
+async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
     let mut random = Random(seed);
     let t = Test::new(&format!("random-{seed}")).await?;
     let options = Options {
@@ -381,7 +400,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
     let wanted = Wanted::new(&mut random, nodes);
     let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
     let object = wanted.object(&mut random);
-    let mut told = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
+    let mut log = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
     // from before there is anything: what is listed has lost the versions at which it was made
     let recording = Recording::begin(&t).await?;
     t.create(object).await?;
@@ -394,7 +413,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
         stays: 3,
         ..Limits::default()
     };
-    let mut driver = Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, told: &mut told };
+    let mut driver = Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, log: &mut log };
     let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();
@@ -406,7 +425,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
     println!("seed {seed}: {acts:?}");
     ensure!(acts.created > 0, "the watch of Pods has shown none");
     if result.is_err() || !wrongs.is_empty() {
-        eprintln!("=== seed {seed}, {options:?}\n{}\n--- the last events\n{}", told.join("\n"), history.tail(160));
+        eprintln!("=== seed {seed}, {options:?}\n{}\n--- the last events\n{}", log.join("\n"), history.tail(160));
     }
     result?;
     ensure!(wrongs.is_empty(), "{}", wrongs.join("\n"));
@@ -416,7 +435,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<()> {
     ensure!(strangers_after == strangers_before, "strangers were {strangers_before:?}, are {strangers_after:?}");
     remove(&t).await?;
     drop(hooks);
-    Ok(())
+    Ok(acts)
 }
 
 /// One thing that a user does or that happens; what it was.
@@ -564,7 +583,7 @@ struct Sequence<'a> {
     player: &'a Player,
     recording: &'a Recording,
     wanted: Wanted,
-    told: &'a mut Vec<String>,
+    log: &'a mut Vec<String>,
 }
 
 /// Between two looks.
@@ -576,7 +595,7 @@ impl Driver for Sequence<'_> {
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
         let said = step(self.t, self.nodes, self.player, self.recording, random, &mut self.wanted).await;
         let said = said.map_err(|error| format!("{error:#}"))?;
-        self.told.push(format!("{} {said}", Timestamp::now()));
+        self.log.push(format!("{} {said}", Timestamp::now()));
         Ok(said)
     }
 
@@ -594,7 +613,7 @@ impl Driver for Sequence<'_> {
         }
         let patched = self.t.patch("CloneSet", NAME, self.wanted.patch()).await;
         patched.map_err(|error| format!("{error:#}"))?;
-        self.told.push(format!("{} goes on", Timestamp::now()));
+        self.log.push(format!("{} goes on", Timestamp::now()));
         Ok("goes on".into())
     }
 
@@ -626,7 +645,7 @@ struct Seen {
 }
 
 /// In the end the Pods are what the spec wants, and the status says so. What may never be is judged by [`History`], when
-/// all watches have told all of it.
+/// all watches have reported all of it.
 struct Converges;
 
 impl Model for Converges {

@@ -499,6 +499,73 @@ mod tests {
         }
     }
 
+    /// Of the kinds that users write: NodeImage and NodePodProbe are what the manager asks of a daemon, one for each node.
+    #[test]
+    fn decision_32_every_kind_shows_tools_how_far_it_is() {
+        for kind in KINDS.iter().filter(|kind| !["NodeImage", "NodePodProbe"].contains(&kind.kind)) {
+            let Some(crd) = kind.definition else { continue };
+            for version in (crd.render)().spec.versions {
+                let at = format!("{kind:?} {}", version.name);
+                let schema = version.schema.and_then(|schema| schema.open_api_v3_schema).unwrap();
+                let schema = serde_json::to_value(schema).unwrap();
+                let status = &schema["properties"]["status"]["properties"];
+                assert_eq!(status["observedGeneration"]["type"], "integer", "{at}");
+                let condition = &status["conditions"]["items"]["properties"];
+                for field in ["type", "status", "reason", "message", "lastTransitionTime"] {
+                    assert_eq!(condition[field]["type"], "string", "{at}: {field}");
+                }
+            }
+        }
+    }
+
+    /// Tools read a missing number as "not yet": every count that kubectl shows in a column is written, also as 0.
+    #[test]
+    fn decision_32_counts_are_written_as_zeros() {
+        for kind in KINDS {
+            let Some(crd) = kind.definition else { continue };
+            let version = (crd.render)().spec.versions.remove(0);
+            for column in version.additional_printer_columns.unwrap_or_default() {
+                let is_count = column.type_ == "integer" && column.json_path.starts_with(".status.");
+                let path: Vec<&str> = column.json_path.split('.').skip(2).collect();
+                if let ([field], true) = (path.as_slice(), is_count) {
+                    let zeros = empty_status(kind.kind).unwrap_or_else(|| panic!("{kind:?}: no line for it"));
+                    assert_eq!(zeros[field], 0, "{kind:?}: {field}");
+                }
+            }
+        }
+    }
+
+    /// A status in which nothing was counted yet, as it is written.
+    fn empty_status(kind: &str) -> Option<serde_json::Value> {
+        use crate::api::{
+            apps::{
+                broadcast_job, clone_set, daemon_set, ephemeral_job, image_list_pull_job, image_pull_job, node_image,
+                resource_distribution, sidecar_set, stateful_set, united_deployment,
+            },
+            kruise::workload_restart,
+            policy::pod_unavailable_budget,
+        };
+        fn empty<T: Default + serde::Serialize>() -> Option<serde_json::Value> {
+            serde_json::to_value(T::default()).ok()
+        }
+        match kind {
+            "BroadcastJob" => empty::<broadcast_job::BroadcastJobStatus>(),
+            "CloneSet" => empty::<clone_set::CloneSetStatus>(),
+            "DaemonSet" => empty::<daemon_set::DaemonSetStatus>(),
+            "EphemeralJob" => empty::<ephemeral_job::EphemeralJobStatus>(),
+            "ImageListPullJob" => empty::<image_list_pull_job::ImageListPullJobStatus>(),
+            "ImagePullJob" => empty::<image_pull_job::ImagePullJobStatus>(),
+            "NodeImage" => empty::<node_image::NodeImageStatus>(),
+            "PodUnavailableBudget" => empty::<pod_unavailable_budget::PodUnavailableBudgetStatus>(),
+            "ResourceDistribution" => empty::<resource_distribution::ResourceDistributionStatus>(),
+            "SidecarSet" => empty::<sidecar_set::SidecarSetStatus>(),
+            "StatefulSet" => empty::<stateful_set::StatefulSetStatus>(),
+            "UnitedDeployment" => empty::<united_deployment::UnitedDeploymentStatus>(),
+            "WorkloadRestart" => empty::<workload_restart::WorkloadRestartStatus>(),
+            _ => None,
+        }
+    }
+
     /// The API server takes no definition in which one of them is neither required nor has a default.
     #[test]
     fn keys_of_list_maps_are_required() {

@@ -175,7 +175,7 @@ impl Budgets {
         let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
         let first = async {
             watches::first_list(&api, &self.store).await;
-            self.tell_namespaces();
+            self.send_namespaces();
         };
         let watch =
             watches::watch_guarded(api.clone(), Config::default(), self.store.clone(), |change| self.changed(&change));
@@ -196,11 +196,11 @@ impl Budgets {
 
     fn publish_namespaces(&self) {
         if self.is_known() {
-            self.tell_namespaces();
+            self.send_namespaces();
         }
     }
 
-    fn tell_namespaces(&self) {
+    fn send_namespaces(&self) {
         let now = lock(&self.index).namespaces();
         self.namespaces.send_if_modified(|known| {
             let changed = known.as_ref() != Some(&now);
@@ -212,7 +212,7 @@ impl Budgets {
     /// There are none, and that is known.
     #[cfg(test)]
     pub fn know_of_none(&self) {
-        self.tell_namespaces();
+        self.send_namespaces();
     }
 
     /// Updates the index after a change in [`Self::store`].

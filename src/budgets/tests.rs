@@ -653,10 +653,7 @@ async fn a_number_that_was_read_before_the_news_of_another_is_not_remembered() {
 
 #[tokio::test]
 async fn an_api_server_that_does_not_answer_is_no_consent() {
-    let service = tower::service_fn(async |_: Request<Body>| {
-        Err::<Response<Body>, _>(std::io::Error::other("no API server in this test"))
-    });
-    let budgets = Budgets::new(Client::new(service, "default"), Arc::new(FeatureGates::default()));
+    let budgets = Budgets::new(crate::runtime::fake_api::nobody(), Arc::new(FeatureGates::default()));
     assert!(matches!(delete(&budgets, "p0").await, Err(Refusal::Undecided(_))));
 }
 

@@ -213,6 +213,19 @@ impl Started {
     }
 }
 
+/// A handler of changes that is a method of a controller.
+fn handling<C, V>(
+    controller: &Arc<C>,
+    handle: fn(&C, &Change<'_, V>),
+) -> impl FnMut(&Change<'_, V>) + Send + 'static + use<C, V>
+where
+    C: Send + Sync + 'static,
+    V: 'static,
+{
+    let controller = controller.clone();
+    move |change: &Change<'_, V>| handle(&controller, change)
+}
+
 impl Context {
     /// The API of a kind, limited to one namespace if the process is.
     pub fn api<K, D>(&self) -> kube::Api<K>
@@ -333,12 +346,11 @@ mod fake;
 
 #[cfg(test)]
 mod in_memory {
-    use axum::http::{Request, Response, StatusCode, request::Parts};
-    use http_body_util::BodyExt;
-    use kube::client::Body;
+    use axum::http::request::Parts;
     use serde_json::Value;
 
     use super::*;
+    use crate::runtime::fake_api;
 
     /// The context of a controller whose API server is a function: a request and its body to a code and an object.
     pub(super) fn context<A>(answer: A) -> Context
@@ -353,17 +365,7 @@ mod in_memory {
     where
         A: Fn(&Parts, &[u8]) -> Option<(u16, Value)> + Clone + Send + Sync + 'static,
     {
-        let service = tower::service_fn(move |http: Request<Body>| {
-            let answer = answer.clone();
-            async move {
-                let (parts, body) = http.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let Some((code, object)) = answer(&parts, &body) else { return std::future::pending().await };
-                let response = Response::builder().status(StatusCode::from_u16(code).unwrap());
-                Ok::<_, std::convert::Infallible>(response.body(Body::from(object.to_string().into_bytes())).unwrap())
-            }
-        });
-        let client = Client::new(service, "default");
+        let client = fake_api::answering_some(answer);
         let metrics = Arc::new(Metrics::default());
         let (events, _) = Recorder::new(client.clone(), "kruise-manager", "", metrics.events_dropped.clone());
         let gates = Arc::new(FeatureGates::default());

@@ -360,7 +360,7 @@ impl InPlaceNotes {
 /// The longest annotations of our own that are kept of every Pod, in bytes. Nothing that we write is so long.
 const LONGEST_NOTE: usize = 16 << 10;
 
-/// The condition of a Pod that is about to be taken away, and for its reason: by whom.
+/// The condition of a Pod that is about to be deleted or evicted; its reason says by whom.
 pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The condition that the scheduler writes.
 pub const POD_SCHEDULED: &str = "PodScheduled";

@@ -16,7 +16,7 @@ use super::{
         table::clean,
         target::{self, Subject},
     },
-    view::{print, tell},
+    view::{print, report},
 };
 use crate::runtime::apply;
 
@@ -50,7 +50,7 @@ pub(super) async fn run(args: CancelArgs, connection: &ConnectionArgs) -> Result
         objects.extend(found.filter(|object| !matches!(subject, Subject::Pod(_)) || is_open(object)));
     }
     if objects.is_empty() {
-        tell(&format!("No open requests in namespace {}.", connection.namespace));
+        report(&format!("No open requests in namespace {}.", connection.namespace));
     }
     for object in objects {
         cancel(&connection, object, args.dry_run).await?;

@@ -13,7 +13,7 @@ use super::{
         target,
         timeline::describe,
     },
-    view::{print, tell},
+    view::{print, report},
 };
 use crate::runtime::clock;
 
@@ -44,7 +44,7 @@ async fn events(connection: &Connection, object: &Value) -> Vec<Value> {
     match api.list(&ListParams::default().fields(&about)).await {
         Ok(list) => list.items.into_iter().map(|event| json!(event)).collect(),
         Err(error) => {
-            tell(&format!("Warning: events: {error}"));
+            report(&format!("Warning: events: {error}"));
             Vec::new()
         }
     }

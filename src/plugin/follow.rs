@@ -33,7 +33,7 @@ struct Followed {
 }
 
 /// Waits until every request has ended, the time is up or the user interrupts. Gives the objects as last seen and the
-/// exit code; what came of each has been told.
+/// exit code; the outcome of each has been printed.
 ///
 /// # Errors
 /// A request cannot be watched or read.

@@ -97,7 +97,7 @@ pub fn run(program: Program) -> ExitCode {
     match dispatch(connection, what) {
         Ok(exit) => exit.into(),
         Err(stop) => {
-            // Nobody is left to tell if this fails too.
+            // If this fails too, nobody can be informed.
             let _ = writeln!(std::io::stderr(), "error: {stop}");
             stop.exit.into()
         }

@@ -88,7 +88,7 @@ pub(super) fn value(object: DynamicObject, resource: &ApiResource) -> Result<Val
 /// Objects in one answer of a list.
 const PAGE: u32 = 500;
 
-/// All objects of a list, page by page, as `list` answers. `what` is said of an error.
+/// All objects of a list, page by page, as `list` answers. `what` is named in errors.
 pub(super) async fn all_pages<K: Clone>(
     what: &str,
     params: ListParams,

@@ -19,7 +19,7 @@ use super::{
         sidecar_set::has_sidecars,
         target::{self, Target},
     },
-    view::{Format, View, print, print_objects, tell},
+    view::{Format, View, print, print_objects, report},
     workloads::DryRun,
 };
 use crate::api::crr::RecreateStrategy;
@@ -237,7 +237,7 @@ async fn send(args: &RestartArgs, connection: &Connection, objects: Vec<Value>) 
     for object in &objects {
         let (object, warnings) = create(connection, object, dry_run).await.map_err(|error| refused(object, &error))?;
         for warning in warnings {
-            tell(&format!("Warning: {warning}"));
+            report(&format!("Warning: {warning}"));
         }
         if args.output.is_none() {
             let place = match args.all_namespaces {

@@ -60,12 +60,12 @@ struct Targets {
     selector: Option<String>,
 }
 
-/// Follow a roll-out to its end: the Pods that are to be new are, and are available.
+/// Follow a roll-out to its end: all its Pods are updated and available.
 #[derive(Debug, clap::Args)]
 struct StatusArgs {
     #[command(flatten)]
     of: Targets,
-    /// Wait for the end; --watch=false tells how it stands.
+    /// Wait for the end; --watch=false shows how far it is.
     #[arg(short, long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
     watch: bool,

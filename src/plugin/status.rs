@@ -16,7 +16,7 @@ use super::{
         table::columns,
         target,
     },
-    view::{Format, View, print, print_objects, tell},
+    view::{Format, View, print, print_objects, report},
 };
 use crate::runtime::clock;
 
@@ -74,8 +74,8 @@ pub(super) async fn run(args: StatusArgs, connection: &ConnectionArgs) -> Result
     match args.output {
         Some(format) => print_objects(format, &objects, subjects.len() != 1)?,
         None if args.wait => {}
-        None if objects.is_empty() && args.all_namespaces => tell("No requests found."),
-        None if objects.is_empty() => tell(&format!("No requests found in namespace {}.", connection.namespace)),
+        None if objects.is_empty() && args.all_namespaces => report("No requests found."),
+        None if objects.is_empty() => report(&format!("No requests found in namespace {}.", connection.namespace)),
         None => print(&table(&objects, args.all_namespaces))?,
     }
     Ok(exit)

@@ -41,8 +41,8 @@ pub(super) fn print(text: &str) -> Result<(), Stop> {
 }
 
 /// Writes to standard error, which stays free of what scripts read.
-pub(super) fn tell(text: &str) {
-    // Nobody is left to tell.
+pub(super) fn report(text: &str) {
+    // If this fails, nobody can be informed.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
@@ -103,7 +103,7 @@ impl View {
         match (&self.live, self.to_stderr) {
             (Some(live), _) => live.println(text).map_err(|e| Stop::new(Exit::Failed, format!("terminal: {e}"))),
             (None, true) => {
-                tell(&text);
+                report(&text);
                 Ok(())
             }
             (None, false) => print(&(text + "\n")),
@@ -151,7 +151,7 @@ impl View {
         for (line, time) in lines {
             let text = painted(line, *time, width) + "\n";
             match self.to_stderr {
-                true => tell(text.trim_end()),
+                true => report(text.trim_end()),
                 false => print(&text)?,
             }
         }

@@ -18,7 +18,7 @@ use super::{
         rollout::{Holds, OF_OTHERS, Rolls, Write},
         target::{self, Kind, targets_among},
     },
-    view::{Format, print, print_objects, tell},
+    view::{Format, print, print_objects, report},
 };
 use crate::{
     api::{DEFAULT_NAMESPACE, kinds::Scope, labels},
@@ -41,7 +41,7 @@ pub(super) enum DryRun {
     Client,
 }
 
-/// How a change is made and told.
+/// How a change is made and reported.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ChangeArgs {
     /// Change nothing that is kept.
@@ -96,7 +96,7 @@ pub(super) async fn find(
     let list = api.list(&ListParams::default().labels(selector)).await;
     let list = list.map_err(|error| of_error(&format!("list {}", kind.plural), &error))?;
     if list.items.is_empty() {
-        tell(&match kind.scope {
+        report(&match kind.scope {
             Scope::Namespaced => format!("No resources found in {} namespace.", connection.namespace),
             Scope::Cluster => "No resources found".to_owned(),
         });
@@ -140,7 +140,7 @@ pub(super) async fn revisions(
     Ok(history::of(workload, list.items.iter().map(|object| json!(object)).collect()))
 }
 
-/// Changes each workload as `judge` decides, and tells. One that fails does not keep the others from being changed.
+/// Changes each workload as `judge` decides, and reports it. One that fails does not keep the others from being changed.
 pub(super) async fn change(
     connection: &Connection,
     workloads: Vec<Value>,
@@ -153,7 +153,7 @@ pub(super) async fn change(
         match change_one(connection, workload, args, &judge).await {
             Ok(object) => changed.push(object),
             Err(stop) => {
-                tell(&format!("error: {stop}"));
+                report(&format!("error: {stop}"));
                 exit = exit.max(stop.exit);
             }
         }
@@ -181,7 +181,7 @@ async fn change_one(
         match patch(&connection.client, &object, write, args.dry_run == DryRun::Server).await {
             Ok((done, warnings)) => {
                 for warning in warnings {
-                    tell(&format!("Warning: {warning}"));
+                    report(&format!("Warning: {warning}"));
                 }
                 break (change, done);
             }
@@ -193,7 +193,7 @@ async fn change_one(
         }
     };
     if let Some(warning) = &change.warning {
-        tell(&format!("Warning: {warning}"));
+        report(&format!("Warning: {warning}"));
     }
     if args.output.is_none() {
         let note = match args.dry_run {
@@ -207,7 +207,7 @@ async fn change_one(
     Ok(done)
 }
 
-/// The object as it is now, if a write was refused because it is no longer as it was.
+/// The present object, if a write was refused because the object has changed.
 async fn moved(connection: &Connection, object: &Value, error: &kube::Error) -> Option<Value> {
     // A test of a JSON patch that fails is a 422, as is what admission refuses.
     if !matches!(apply::code(error), Some(409 | 422)) {

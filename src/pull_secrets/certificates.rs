@@ -2,7 +2,7 @@
 //!
 //! Daemons get a CA first, and only then is a certificate of it served.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum_server::tls_rustls::RustlsConfig;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -76,17 +76,7 @@ async fn sync(
     if serving.as_ref().is_some_and(|old| old.certified.cert == material.certified.cert) {
         return Ok(());
     }
-    let config = Arc::new(certs::tls_config(&material.certified)?);
-    tls.send_if_modified(|current| match current {
-        Some(current) => {
-            current.reload_from_config(config);
-            false
-        }
-        None => {
-            *current = Some(RustlsConfig::from_config(config));
-            true
-        }
-    });
+    certs::serve(tls, certs::tls_config(&material.certified)?);
     tracing::info!(not_after = %material.not_after, "serving a new certificate for registry credentials");
     *serving = Some(material);
     Ok(())

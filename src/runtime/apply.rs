@@ -3,6 +3,7 @@
 use kube::{
     Api, Client, Resource,
     api::{Patch, PatchParams},
+    runtime::watcher,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -71,6 +72,17 @@ pub fn is_too_large(error: &kube::Error) -> bool {
     let says = |text: &str| status.message.contains(text);
     status.code == 413
         || status.code >= 500 && (says("too large") || says("larger than max") || says("ResourceExhausted"))
+}
+
+/// In words, that a watch is refused for lack of a right. None: it has another error.
+pub fn refused_watch(error: &watcher::Error) -> Option<String> {
+    let error = match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => error,
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => return None,
+    };
+    (code(error) == Some(403)).then(|| error.to_string())
 }
 
 /// The HTTP status code of an error answer of the API server.

@@ -1,4 +1,4 @@
-//! Questions about one object that come at the same time, answered together: whoever has the turn answers all that wait, for
+//! Questions about one object that arrive at the same time are answered together: one caller answers all that wait, for
 //! example with one write.
 //!
 //! In a rush the next turn begins a moment later, so that it answers more of them: other processes write the same object, and

@@ -9,6 +9,7 @@
 
 use std::{collections::BTreeMap, str, sync::Arc, time::Duration};
 
+use axum_server::tls_rustls::RustlsConfig;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -23,6 +24,7 @@ use rustls::{
     version::{TLS12, TLS13},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+use tokio::sync::watch;
 
 use crate::k8s::certificate;
 
@@ -48,6 +50,21 @@ pub const CA_VALIDITY: Duration = Duration::from_secs(3650 * DAY.as_secs());
 pub const CA_RENEW_BEFORE: Duration = LEAF_VALIDITY;
 /// Certificates begin this much in the past, for machines whose clocks are behind.
 const BACKDATE: Duration = Duration::from_secs(60 * 60);
+
+/// Serves from now on with this configuration. What is sent is there from the first call on, and changed in place after it.
+pub fn serve(tls: &watch::Sender<Option<RustlsConfig>>, config: ServerConfig) {
+    let config = Arc::new(config);
+    tls.send_if_modified(|current| match current {
+        Some(current) => {
+            current.reload_from_config(config);
+            false
+        }
+        None => {
+            *current = Some(RustlsConfig::from_config(config));
+            true
+        }
+    });
+}
 
 /// The content of the Secret.
 pub type SecretData = BTreeMap<String, Vec<u8>>;

@@ -1,7 +1,7 @@
 //! A bounded number of things at once, shared fairly by namespace.
 //!
-//! A namespace may hold as many places as it leaves free: alone half of them, beside others less. So there is a place
-//! left for whoever comes next, however many hooks of one tenant hang.
+//! A namespace may hold at most as many places as it leaves free: half of them if it is alone, fewer beside others. So a
+//! place is left for the next namespace, however many hooks of one tenant hang.
 
 use std::{
     collections::HashMap,

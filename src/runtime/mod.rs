@@ -14,6 +14,8 @@ pub mod clock;
 pub mod connections;
 pub mod events;
 pub mod fair_places;
+#[cfg(test)]
+pub(crate) mod fake_api;
 pub mod fence;
 pub mod held;
 pub mod in_place;

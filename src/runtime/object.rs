@@ -34,7 +34,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// How a refusal is to be mended, where it is one. `who` is for example `Kruise's manager`, `label` that of the
+    /// If this is a refusal: which right is missing and how to grant it. `who` is for example `Kruise's manager`, `label` that of the
     /// ClusterRoles whose rules it gets.
     pub fn refusal(&self, who: &str, label: &str) -> Option<String> {
         let Self::Forbidden(group, plural, why) = self else { return None };

@@ -28,7 +28,7 @@ impl Pass {
         self.look = [self.look, after].into_iter().flatten().min();
     }
 
-    /// Takes note of what came of a step: whether it has changed something. A failure in words.
+    /// Notes the outcome of a step: whether it has changed something. Returns a failure as text.
     pub fn note(&mut self, result: kube::Result<bool>) -> Option<String> {
         match result {
             Ok(changed) => {

@@ -56,7 +56,7 @@ pub struct PodControl {
     client: Client,
     pods: Arc<Store<PodView>>,
     events: Recorder,
-    /// UIDs of the Pods that are being written: two patches that are right each by itself can be wrong together.
+    /// UIDs of the Pods that are being written: two patches may each be right and contradict each other.
     held: Mutex<HashSet<String>>,
 }
 
@@ -120,8 +120,8 @@ impl PodControl {
         result
     }
 
-    /// A strategic merge patch of a Pod of which a newer version may be better informed. None: it has changed, or is gone,
-    /// and the next pass decides anew.
+    /// A strategic merge patch of the version of a Pod that the decision was made for. None: the Pod has changed, or is gone,
+    /// and the next pass decides again.
     ///
     /// # Errors
     /// Those of the API server, but 404 and 409.

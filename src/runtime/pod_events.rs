@@ -44,8 +44,8 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// More than any object: etcd takes 1.5 MiB, and the API server 3 MiB of a request.
 const LARGEST_EVENT: usize = 16 << 20;
 
-/// All changes of the Pods of which `fields` is true, for ever; after an error another try follows when the next event is
-/// asked for. It ends when the answer is in anything but protobuf.
+/// All changes of the Pods that the field selector matches, for ever; after an error it tries again when it is polled. It
+/// ends when an answer is not in protobuf.
 pub(super) fn events(
     api: Api<PodObject>,
     fields: Option<String>,

@@ -201,8 +201,8 @@ impl<K: Key> Queue<K> {
         self.note(key, outcome, jitter);
     }
 
-    /// Takes note of what came of a reconcile. After a failure the key comes back after its delay and a part of a tenth of
-    /// it, which `jitter` chooses.
+    /// Notes the outcome of a reconcile. After a failure the key comes back after its delay and up to a tenth of it, which
+    /// `jitter` chooses.
     fn note<E: Display>(&self, key: K, outcome: Result<Requeue, E>, jitter: fn(Duration) -> Duration) {
         let mut state = self.lock();
         let again = state.release(&key);
@@ -232,7 +232,7 @@ impl<K: Key> Queue<K> {
 /// A queue without workers, for random histories: one key at a time, and no chance but that of the seed.
 #[cfg(test)]
 impl<K: Key> Queue<K> {
-    /// The key that a worker would begin with now. [`Self::done`] says what came of it.
+    /// The key that a worker would begin with now. [`Self::done`] reports the outcome.
     pub fn begin(&self) -> Option<K> {
         let mut state = self.lock();
         state.promote(Instant::now());

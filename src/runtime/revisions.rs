@@ -1,5 +1,5 @@
 //! ControllerRevisions of a workload: found, chosen, made, adopted and truncated, for any kind that keeps its history in
-//! them. The rule which one it is to be is [`domain::workload::revisions`](crate::domain::workload::revisions).
+//! them. Which revision is the right one is decided by [`domain::workload::revisions`](crate::domain::workload::revisions).
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -248,8 +248,8 @@ impl Revisions {
         }
     }
 
-    /// Deletes revisions beyond the history limit. When every Pod is where it is to be, what is known of the others is
-    /// forgotten. `pods` are the revisions of the Pods.
+    /// Deletes revisions beyond the history limit. When all Pods are on their revision, the other revisions are forgotten.
+    /// `pods` are the revisions of the Pods.
     ///
     /// # Errors
     /// As for [`Self::truncate`].

@@ -1,8 +1,8 @@
 //! Many equal calls to the API server: first one, then more at a time with every success, none after a failure that concerns
 //! the others too.
 //!
-//! What is wrong with one object is mostly wrong with all: a quota that is used up is met once, not a thousand times.
-//! Answers 429 have been waited for below us (the client obeys Retry-After), which holds the window up by itself.
+//! A failure mostly concerns all objects: an exhausted quota costs one refused call, not a thousand. The client itself waits
+//! after a 429 (Retry-After), so such answers need no care here.
 
 use futures::{StreamExt, stream::FuturesUnordered};
 
@@ -51,8 +51,8 @@ where
     }
 }
 
-/// Calls `call` for each item, [`MOST`] at a time, whatever fails; returns what came of those that succeeded, and the
-/// first failure.
+/// Calls `call` for each item, [`MOST`] at a time, and goes on after failures; returns the results of successful calls and
+/// the first failure.
 pub async fn each<T, R, E, F>(items: Vec<T>, call: impl Fn(T) -> F) -> (Vec<R>, Option<E>)
 where
     F: Future<Output = Result<R, E>>,

@@ -112,7 +112,7 @@ pub enum Verdict {
     StandsStill,
 }
 
-/// Judges. `answers` is since when the API server has answered without a break, as far as it was asked.
+/// Judges. `answers` is for how long the API server has answered every question.
 pub fn judge(stillest: Option<&Stillest>, answers: Option<Duration>, now: Now) -> Verdict {
     let Some(stillest) = stillest else { return Verdict::Moves };
     if now.mono.saturating_sub(stillest.moved) < SUSPECT {

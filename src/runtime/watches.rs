@@ -212,8 +212,8 @@ impl<K: StoredObject> Store<K> {
         Self::make(indexes, None)
     }
 
-    /// An empty store that lets go of objects with which nobody has anything to do any more: it neither returns them nor
-    /// reports their deletion, and holds a few bytes of each.
+    /// An empty store of open work: it keeps a few bytes of each settled object, and neither returns it nor reports its
+    /// deletion.
     pub fn of_work(indexes: impl IntoIterator<Item = StoreIndex<K>>, is_settled: fn(&K) -> bool) -> Arc<Self> {
         Self::make(indexes, Some(is_settled))
     }
@@ -335,8 +335,8 @@ impl<K: StoredObject> Store<K> {
         (reported, Some(new))
     }
 
-    /// Drops an object of which an answer has said that it is gone; `uid` guards against dropping a successor of the same
-    /// name. The watch reports its end.
+    /// Drops an object that is gone according to an answer of the API server; `uid` protects a successor of the same name.
+    /// The watch reports the deletion.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
         let old = self.drop_from(&mut objects, key, uid)?;
@@ -391,7 +391,7 @@ impl<K: StoredObject> Store<K> {
         let stays = |key: &ObjectKey| listed.contains(key) || (written.contains(key) && version(key) > newest);
         let gone: Vec<ObjectKey> = objects.by_key.keys().filter(|key| !stays(key)).cloned().collect();
         let mut dropped = Vec::new();
-        // Those of which an answer has said that they are gone, and the list says so too.
+        // Objects that are gone according to an earlier answer, and according to the list.
         let ended: Vec<ObjectKey> =
             objects.unreported.keys().filter(|key| !objects.by_key.contains_key(*key)).cloned().collect();
         dropped.extend(ended.iter().filter_map(|key| objects.unreported.remove(key).flatten()));
@@ -498,7 +498,7 @@ pub async fn watch_as<W, K>(
     follow(watcher::watcher(api, config), &W::kind(&()), &store, |object| Ok(view(object)), on_change).await;
 }
 
-/// Keeps a store of Pods equal to the API server, for ever; those of which `fields` is true, if it is given.
+/// Keeps a store of Pods equal to the API server, for ever: of all Pods, or of those that the field selector matches.
 pub async fn watch_pods(
     api: Api<PodObject>,
     fields: Option<String>,

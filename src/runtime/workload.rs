@@ -281,10 +281,7 @@ mod tests {
     /// Owner references are anybody's text. No API server can be reached here: whoever asks gets an error.
     #[tokio::test]
     async fn names_that_no_object_can_have_are_not_asked_for() {
-        let service = tower::service_fn(async |_: http::Request<kube::client::Body>| {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-        });
-        let client = Client::new(service, "default");
+        let client = crate::runtime::fake_api::nobody();
         for name in ["../../../secrets/x", "web?x=", "Web", "", "a#"] {
             let owner = ReplicaSetOwners::default().of(&client, "a", name, "u").await;
             assert!(matches!(owner, Ok(None)), "{name}: {owner:?}");

@@ -76,8 +76,14 @@ impl PodStates {
     pub async fn follow(&self) {
         let api: Api<DeserializeGuard<PersistentPodState>> = Api::all(self.client.clone());
         let first = async {
+<<<<<<< HEAD
             watches::first_list(&api, &self.states).await;
             self.tell_scope();
+=======
+            // Late or not: whoever waits for the namespaces waits no longer.
+            let _ = tokio::time::timeout(FIRST_LIST, self.states.wait_synced()).await;
+            self.publish_namespaces();
+>>>>>>> w-e
         };
         let watch =
             watches::watch_guarded(api.clone(), Config::default(), self.states.clone(), |change| self.changed(&change));
@@ -100,11 +106,11 @@ impl PodStates {
             }
         };
         if is_news && self.scope.borrow().is_some() {
-            self.tell_scope();
+            self.publish_namespaces();
         }
     }
 
-    fn tell_scope(&self) {
+    fn publish_namespaces(&self) {
         let now = self.states.list().iter().filter_map(|state| state.metadata.namespace.clone()).collect();
         self.scope.send_if_modified(|known| {
             let changed = known.as_ref() != Some(&now);
@@ -160,7 +166,7 @@ impl PodStates {
     /// There are none, and that is known.
     #[cfg(any(test, fuzzing))]
     pub fn know_of_none(&self) {
-        self.tell_scope();
+        self.publish_namespaces();
     }
 
     /// These and no others are known.
@@ -169,7 +175,7 @@ impl PodStates {
         for state in states {
             self.states.upsert(serde_json::from_value(state.clone()).unwrap());
         }
-        self.tell_scope();
+        self.publish_namespaces();
     }
 }
 
@@ -180,10 +186,7 @@ mod tests {
     use super::*;
 
     fn states() -> Arc<PodStates> {
-        let nobody = tower::service_fn(async |_: http::Request<kube::client::Body>| {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-        });
-        PodStates::new(Client::new(nobody, "default"))
+        PodStates::new(crate::runtime::fake_api::nobody())
     }
 
     fn state(namespace: &str, name: &str, created: &str, api_version: &str) -> Value {

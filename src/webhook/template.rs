@@ -53,7 +53,7 @@ pub struct Templates<'a> {
 /// What the API server says.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    /// Of the templates; None if they are as they were.
+    /// The answer about the templates; None if they have not changed.
     pub trial: Option<Result<Answer, Refused>>,
     /// The template before, with the defaults that it lacks; None if it lacks none.
     pub old_template: Option<Value>,

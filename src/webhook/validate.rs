@@ -32,8 +32,8 @@ pub struct Findings {
     pub warnings: Vec<String>,
 }
 
-/// Whether a request creates or updates an object itself, not a subresource, and it is not being deleted: whoever removes a
-/// finalizer must get through.
+/// Whether a request creates or updates an object itself, not a subresource, and the object is not being deleted:
+/// finalizers can always be removed.
 pub fn is_judged(request: &Request) -> bool {
     ["CREATE", "UPDATE"].contains(&request.operation.as_str())
         && request.sub_resource.is_empty()
@@ -77,8 +77,8 @@ impl Findings {
         if self.causes.is_empty() { Ok(()) } else { Err(Denied::invalid(self.causes.clone())) }
     }
 
-    /// Leaves out what was found in the stored object too: what was let in before, when admission was away or knew less,
-    /// does not stand in the way of other changes.
+    /// Leaves out what was found in the stored object too: a field that admission let in before, because it was away or
+    /// had fewer rules, does not prevent other changes.
     pub fn leave_out(&mut self, before: &Self) {
         self.causes.retain(|cause| !before.causes.contains(cause));
     }

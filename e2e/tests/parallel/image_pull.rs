@@ -35,14 +35,14 @@ async fn over(t: &Test, name: &str) -> Result<Value> {
 }
 
 /// What the node says of an image.
-fn told(object: &Value, image: &str, tag: &str) -> Value {
+fn entry(object: &Value, image: &str, tag: &str) -> Value {
     let tags = object.pointer("/status/imageStatuses").and_then(|all| all.get(image)?.get("tags")?.as_array().cloned());
     tags.into_iter().flatten().find(|status| status.text("/tag") == tag).unwrap_or_default()
 }
 
-async fn wait_told(t: &Test, image: &str, tag: &str, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
-    let object = t.wait_for("NodeImage", NODE, what, PATIENCE, |o| fits(&told(o, image, tag))).await?;
-    Ok(told(&object, image, tag))
+async fn wait_for_entry(t: &Test, image: &str, tag: &str, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
+    let object = t.wait_for("NodeImage", NODE, what, PATIENCE, |o| fits(&entry(o, image, tag))).await?;
+    Ok(entry(&object, image, tag))
 }
 
 async fn succeeded(t: &Test, name: &str) -> Result<()> {
@@ -55,7 +55,7 @@ async fn succeeded(t: &Test, name: &str) -> Result<()> {
 async fn failed(t: &Test, name: &str, image: &str, tag: &str) -> Result<String> {
     let job = over(t, name).await?;
     ensure!((job.int("/status/succeeded"), job.int("/status/failed")) == (0, 1), "{job:#}");
-    Ok(wait_told(t, image, tag, "to say why", |s| s.text("/phase") == "Failed").await?.text("/message").to_owned())
+    Ok(wait_for_entry(t, image, tag, "to say why", |s| s.text("/phase") == "Failed").await?.text("/message").to_owned())
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_tag_that_has_moved_is_pulled_again_when_that_is_asked_for() -> Result
         pushed(t, &moving, "now", MIB).await?;
         t.create(job("first", &reference)).await?;
         succeeded(t, "first").await?;
-        let first = told(&t.get("NodeImage", NODE).await?, image, "now");
+        let first = entry(&t.get("NodeImage", NODE).await?, image, "now");
         ensure!(first.text("/imageID").starts_with(&format!("{image}@sha256:")), "{first:#}");
         ensure!(
             ctr(["images", "ls", "-q"]).text()?.lines().any(|line| line == reference),
@@ -83,11 +83,11 @@ async fn a_tag_that_has_moved_is_pulled_again_when_that_is_asked_for() -> Result
         let digest = pushed(t, &moving, "now", MIB).await?;
         t.create(job("lazy", &reference).with("/spec/imagePullPolicy", "IfNotPresent")).await?;
         succeeded(t, "lazy").await?;
-        let second = told(&t.get("NodeImage", NODE).await?, image, "now");
+        let second = entry(&t.get("NodeImage", NODE).await?, image, "now");
         ensure!(second.text("/imageID") == first.text("/imageID"), "it was there: {second:#}");
         t.create(job("always", &reference).with("/spec/imagePullPolicy", "Always")).await?;
         succeeded(t, "always").await?;
-        let third = told(&t.get("NodeImage", NODE).await?, image, "now");
+        let third = entry(&t.get("NodeImage", NODE).await?, image, "now");
         ensure!(third.text("/imageID") != first.text("/imageID"), "{third:#}");
         // By its digest, too; upstream's daemon never gets one of these.
         t.create(job("digest", &format!("{image}@{digest}"))).await?;
@@ -119,8 +119,8 @@ async fn pods_are_updated_in_place_to_an_image_that_was_pulled_ahead() -> Result
                 "completionPolicy": { "type": "Always" } } }))
             .await?;
         succeeded(t, "ahead").await?;
-        let told = told(&t.get("NodeImage", NODE).await?, &repository, "v2");
-        ensure!(told.text("/phase") == "Succeeded" && told.has("/startTime"), "{told:#}");
+        let entry = entry(&t.get("NodeImage", NODE).await?, &repository, "v2");
+        ensure!(entry.text("/phase") == "Succeeded" && entry.has("/startTime"), "{entry:#}");
         set_image(t, "web", "main", image).await?;
         rolled_out(t, "web").await?;
         let after = pods(t, "web").await?;
@@ -186,8 +186,8 @@ async fn a_private_image_needs_the_secret_of_its_job() -> Result<()> {
                 succeeded(t, name).await?;
                 continue;
             }
-            let told = failed(t, name, &format!("private.example/team/{}", private(name)), "v1").await?;
-            ensure!(told.contains(&message.replace("{}", &t.namespace)), "{name}: {told}");
+            let entry = failed(t, name, &format!("private.example/team/{}", private(name)), "v1").await?;
+            ensure!(entry.contains(&message.replace("{}", &t.namespace)), "{name}: {entry}");
         }
         // A Secret is read for each attempt: once mended, it lets the next one in.
         let secret = |password: &str| docker_config("private.example", password).with("/metadata/name", "mended");
@@ -239,8 +239,8 @@ async fn an_entry_that_is_written_by_hand_gets_the_secret_beside_it() -> Result<
         let pulled = async {
             write(entry).await?;
             let has_ended = |s: &Value| ["Succeeded", "Failed"].contains(&s.text("/phase"));
-            let told = wait_told(t, &image, "v1", "to be over", has_ended).await?;
-            ensure!(told.text("/phase") == "Succeeded", "{told:#}");
+            let entry = wait_for_entry(t, &image, "v1", "to be over", has_ended).await?;
+            ensure!(entry.text("/phase") == "Succeeded", "{entry:#}");
             Ok(())
         };
         restoring(pulled, write(Value::Null)).await
@@ -278,8 +278,8 @@ async fn registries_that_are_slow_fail_or_hand_out_something_else() -> Result<()
         // How far it is, in bytes: 8 MiB take 32 s, and the status is written every 15 s.
         let slow = name("slow");
         let progress = |s: &Value| s.int("/progress") > 0 && s.text("/message").ends_with(" MiB");
-        let told = wait_told(t, &slow, "v1", "to tell its progress", progress).await?;
-        ensure!(told.text("/phase") == "Pulling" && told.int("/progress") < 100, "{told:#}");
+        let entry = wait_for_entry(t, &slow, "v1", "to show its progress", progress).await?;
+        ensure!(entry.text("/phase") == "Pulling" && entry.int("/progress") < 100, "{entry:#}");
         // Its job goes: so does the pull.
         t.remove(JOB, "slow").await?;
         poll("the runtime to leave the registry", PATIENCE, async || {
@@ -301,8 +301,8 @@ async fn registries_that_are_slow_fail_or_hand_out_something_else() -> Result<()
         succeeded(t, "recovers").await?;
         let corrupt = t.get(JOB, "corrupt").await?;
         let digest = corrupt.text("/spec/image").split_once('@').context("a digest")?.1.to_owned();
-        let told = failed(t, "corrupt", &name("corrupt"), &digest).await?;
-        ensure!(told.contains("digest") || told.contains("size"), "{told}");
+        let entry = failed(t, "corrupt", &name("corrupt"), &digest).await?;
+        ensure!(entry.contains("digest") || entry.contains("size"), "{entry}");
         let (code, message) = t.refused(job("malformed", "faulty.example/Team/app::v1")).await?;
         ensure!((400..500).contains(&code) && message.contains("image"), "{code} {message}");
         Ok(())

@@ -1,10 +1,13 @@
 //! What is stored of a template: OpenKruise compares bytes, so they have to be those that Go's encoder makes.
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, app, in_namespace, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod, poll, restoring, workload};
+use e2e::paths::SYSTEM;
 use futures::AsyncReadExt;
 use kube::api::{GetParams, Request};
 use serde_json::{Value, json};
+
+use crate::sidecar_set;
 
 /// Everything that Go escapes, and some of what it does not.
 const TEXT: &str = "a & <b> \u{2028}\u{2029} \"q\" \\ \t\n\r \u{7f} é 漢 \u{1f600} /";
@@ -64,51 +67,88 @@ fn is_sorted(value: &str) -> Result<bool> {
     Ok(escaped == value)
 }
 
+/// The data of the only revision with these labels, as it is stored.
+async fn stored(t: &Test, namespace: &str, labels: &str) -> Result<String> {
+    let revisions = t.list_in(namespace, "ControllerRevision", labels).await?;
+    let [revision] = revisions.as_slice() else { anyhow::bail!("{} revisions", revisions.len()) };
+    let all = Request::new(format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions"));
+    let mut request = all.get(revision.text("/metadata/name"), &GetParams::default())?;
+    request.headers_mut().insert("accept", "application/vnd.kubernetes.protobuf".parse()?);
+    let mut body = Vec::new();
+    t.client.request_stream(request).await?.read_to_end(&mut body).await?;
+    data(&body)
+}
+
+/// Waits until the revision is there, and looks for parts of it.
+async fn holds(t: &Test, (namespace, labels): (&str, &str), parts: &[&str]) -> Result<()> {
+    poll("its revision", PATIENCE, async || {
+        let data = stored(t, namespace, labels).await?;
+        for part in parts {
+            ensure!(data.contains(part), "{labels}: no {part} in {data}");
+        }
+        ensure!(is_sorted(&data)?, "{labels}: {data}");
+        Ok(())
+    })
+    .await
+}
+
+/// A container with a text in which Go escapes something.
+fn container() -> Value {
+    let mut container = app("main");
+    container["env"] = json!([{ "name": "Z_FIRST", "value": TEXT }]);
+    container["ports"] = json!([{ "protocol": "TCP", "containerPort": 8080, "name": "http" }]);
+    container
+}
+
+/// A Pod template with every kind of number and key.
+fn with_numbers(set: Value, template: &str) -> Value {
+    let annotations = json!({ "z/last": TEXT, "a/first": "1", "B": "<", "b": ">", "0": "&" });
+    set.with(&format!("{template}/metadata/annotations"), annotations)
+        .with(&format!("{template}/spec/terminationGracePeriodSeconds"), 0)
+        .with(&format!("{template}/spec/priority"), -5)
+        .with(
+            &format!("{template}/spec/tolerations"),
+            json!([{ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9_007_199_254_740_991_i64 }]),
+        )
+}
+
 #[tokio::test]
 async fn revisions_of_every_kind_are_stored_in_the_bytes_that_go_would_write() -> Result<()> {
     in_namespace("revision-bytes", async |t| {
+        let env = format!("\"env\":[{{\"name\":\"Z_FIRST\",\"value\":{ESCAPED}}}]");
+        let annotations = format!(
+            "\"annotations\":{{\"0\":\"\\u0026\",\"B\":\"\\u003c\",\"a/first\":\"1\",\"b\":\"\\u003e\",\"z/last\":{ESCAPED}}}"
+        );
+        let parts = [
+            env.as_str(),
+            &annotations,
+            "\"tolerationSeconds\":9007199254740991",
+            "\"priority\":-5",
+            "\"terminationGracePeriodSeconds\":0",
+            "\"containerPort\":8080,\"name\":\"http\",\"protocol\":\"TCP\"",
+        ];
         for (kind, version) in [("CloneSet", "v1alpha1"), ("StatefulSet", "v1beta1"), ("DaemonSet", "v1beta1")] {
             let name = format!("bytes-{}", kind.to_lowercase());
-            let mut container = app("main");
-            container["env"] = json!([{ "name": "Z_FIRST", "value": TEXT }]);
-            container["ports"] = json!([{ "protocol": "TCP", "containerPort": 8080, "name": "http" }]);
-            let annotations = json!({ "z/last": TEXT, "a/first": "1", "B": "<", "b": ">", "0": "&" });
-            let mut set = workload(kind, &name, 0, vec![container])
-                .with("/apiVersion", format!("apps.kruise.io/{version}"))
-                .with("/spec/template/metadata/annotations", annotations)
-                .with("/spec/template/spec/terminationGracePeriodSeconds", 0)
-                .with("/spec/template/spec/priority", -5)
-                .with("/spec/template/spec/tolerations", json!([{ "key": "k", "operator": "Exists", "effect": "NoExecute",
-                    "tolerationSeconds": 9_007_199_254_740_991_i64 }]));
+            let set = workload(kind, &name, 0, vec![container()]).with("/apiVersion", format!("apps.kruise.io/{version}"));
+            let mut set = with_numbers(set, "/spec/template");
             if kind == "DaemonSet" {
                 set = set.with("/spec/template/spec/nodeSelector", json!({ "revision-bytes": "nowhere" }));
             }
             t.create(set).await.with_context(|| kind.to_owned())?;
-            poll("its revision", PATIENCE, async || {
-                let revisions = t.list("ControllerRevision", &format!("app={name}")).await?;
-                let [revision] = revisions.as_slice() else { anyhow::bail!("{} revisions", revisions.len()) };
-                let all = Request::new(format!("/apis/apps/v1/namespaces/{}/controllerrevisions", t.namespace));
-                let mut request = all.get(revision.text("/metadata/name"), &GetParams::default())?;
-                request.headers_mut().insert("accept", "application/vnd.kubernetes.protobuf".parse()?);
-                let mut body = Vec::new();
-                t.client.request_stream(request).await?.read_to_end(&mut body).await?;
-                let data = data(&body)?;
-                for part in [
-                    &*format!("\"env\":[{{\"name\":\"Z_FIRST\",\"value\":{ESCAPED}}}]"),
-                    &format!("\"annotations\":{{\"0\":\"\\u0026\",\"B\":\"\\u003c\",\"a/first\":\"1\",\"b\":\"\\u003e\",\"z/last\":{ESCAPED}}}"),
-                    "\"tolerationSeconds\":9007199254740991",
-                    "\"priority\":-5",
-                    "\"terminationGracePeriodSeconds\":0",
-                    "\"containerPort\":8080,\"name\":\"http\",\"protocol\":\"TCP\"",
-                ] {
-                    ensure!(data.contains(part), "{kind}: no {part} in {data}");
-                }
-                ensure!(is_sorted(&data)?, "{kind}: {data}");
-                Ok(())
-            })
-            .await?;
+            holds(t, (&t.namespace, &format!("app={name}")), &parts).await?;
         }
-        Ok(())
+        let labels = json!({ "app": "united" });
+        let template = json!({ "metadata": { "labels": labels }, "spec": pod("united", vec![container()])["spec"] });
+        let united = json!({ "kind": "UnitedDeployment", "metadata": { "name": "united" }, "spec": {
+            "replicas": 0, "selector": { "matchLabels": labels }, "topology": { "subsets": [{ "name": "a" }] },
+            "template": { "cloneSetTemplate": { "metadata": { "labels": labels }, "spec": { "template": template } } } } });
+        t.create(with_numbers(united, "/spec/template/cloneSetTemplate/spec/template")).await?;
+        // Those of its workloads have the label of their subset.
+        holds(t, (&t.namespace, "app=united,!apps.kruise.io/subset-name"), &parts).await?;
+        let set = t.create(sidecar_set::set(t, "bytes", &[container()])).await?;
+        let labels = format!("kruise.io/sidecarset-name={}", set.text("/metadata/name"));
+        let of_container = [env.as_str(), parts[5]];
+        restoring(holds(t, (SYSTEM, &labels), &of_container), sidecar_set::removed(t, &["bytes"])).await
     })
     .await
 }

@@ -3,6 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, workload};
+use e2e::paths::SYSTEM;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::CRR;
@@ -34,6 +37,59 @@ async fn updating(t: &Test) -> Result<Value> {
     let name = pod.text("/metadata/name");
     t.wait_for("Pod", name, "to be drained", PATIENCE, |p| condition(p, "Ready") == "False").await?;
     Ok(pod)
+}
+
+/// What others keep in our namespace, and what orders the start of containers in a Pod.
+const KEPT: [(&str, &str, &str); 3] = [
+    ("ConfigMap", SYSTEM, "kruise-configuration"),
+    ("ControllerRevision", SYSTEM, "e2e-sidecars-pinned"),
+    ("ConfigMap", "", "web-barrier"),
+];
+
+/// Makes what uninstalling has to keep, but for what is there already.
+async fn make_kept(t: &Test) -> Result<()> {
+    for (kind, namespace, name) in KEPT {
+        let mut object = json!({ "kind": kind, "metadata": { "name": name, "labels": { "e2e": "kept" } } });
+        if !namespace.is_empty() {
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        if kind == "ControllerRevision" {
+            object["revision"] = 1.into();
+            object["data"] = json!({ "spec": { "$patch": "replace", "containers": [] } });
+            object["metadata"]["labels"]["kruise.io/sidecarset-name"] = "e2e-sidecars".into();
+        } else {
+            object["data"] = json!({ "p_1": "true" });
+        }
+        match t.create(object).await {
+            Err(error) if matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(said)) if said.code == 409) =>
+                {}
+            made => drop(made?),
+        }
+    }
+    Ok(())
+}
+
+/// Those of them that are gone.
+async fn gone(t: &Test) -> Result<Vec<&'static str>> {
+    let mut gone = Vec::new();
+    for (kind, namespace, name) in KEPT {
+        let namespace: &str = if namespace.is_empty() { &t.namespace } else { namespace };
+        if t.api_in(namespace, kind).get_opt(name).await?.is_none() {
+            gone.push(name);
+        }
+    }
+    Ok(gone)
+}
+
+/// Deletes what [`make_kept`] has made in our namespace.
+async fn remove_kept(t: &Test) -> Result<()> {
+    for (kind, namespace, name) in KEPT.into_iter().filter(|(_, namespace, _)| !namespace.is_empty()) {
+        let api = t.api_in(namespace, kind);
+        if api.get_opt(name).await?.is_some_and(|object| object.labels().contains_key("e2e")) {
+            api.delete(name, &DeleteParams::default()).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Admission policies and bindings that have to do with us.
@@ -80,8 +136,10 @@ async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_
             "metadata": { "name": "e2e-labels" },
             "spec": { "policyName": "kruise-deletion-protection-labels", "validationActions": ["Audit"] } }))
             .await?;
+        make_kept(t).await?;
         let undeployed = t.node().undeploy(false).await;
         let policies = left_of_policies(t).await;
+        let not_kept = gone(t).await;
         let after = t.ready("web").await;
         let of_set_after = t.ready(of_set).await;
         let left = t.find(CRR, "once").await;
@@ -95,7 +153,9 @@ async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_
         for (kind, found) in outlived {
             ensure!(found?.is_some(), "the {kind} is gone");
         }
+        remove_kept(t).await?;
         assert_eq!(policies?, Vec::<String>::new(), "policies and bindings are left");
+        assert_eq!(not_kept?, Vec::<&str>::new(), "what is not ours is gone");
         assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"), "no Pod is deleted");
         assert_eq!(of_set_after?.text("/metadata/uid"), updated.text("/metadata/uid"), "nor one of a CloneSet");
         if let Some(left) = left? {
@@ -119,7 +179,7 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
         drained(t).await?;
         // those of tests before this one go with their namespaces, which takes a moment
         poll("the workloads of other tests to be gone", PATIENCE, async || {
-            let kinds = "clonesets,statefulsets.apps.kruise.io,daemonsets.apps.kruise.io";
+            let kinds = "clonesets,statefulsets.apps.kruise.io,daemonsets.apps.kruise.io,uniteddeployments,broadcastjobs,advancedcronjobs";
             let left = t.kubectl(&["get", kinds, "-A", "-o", "name"]).await?;
             ensure!(left.trim().is_empty(), "{left}");
             Ok(())

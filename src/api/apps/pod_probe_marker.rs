@@ -82,7 +82,7 @@ pub struct PodProbeMarkerStatus {
     #[serde(default)]
     pub observed_generation: i64,
     /// Pods that are probed.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub matched_pods: i64,
     /// Accepted: False while the object names labels, annotations or conditions of Kubernetes, Kruise or others. They are
     /// not written; its message names them. AsSpecified: False while probes are left out because they do not fit into the
@@ -90,10 +90,6 @@ pub struct PodProbeMarkerStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
-}
-
-fn is_zero(value: &i64) -> bool {
-    *value == 0
 }
 
 /// The schema of a core probe; the value stays raw JSON, so that it is handed on as it was written.

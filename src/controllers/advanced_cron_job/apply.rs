@@ -83,7 +83,7 @@ impl Controller {
         let message = format!("created {} {name} for {}", kind.kind(), rfc3339(slot));
         self.context.events.normal(&reference(cron), "SuccessfulCreate", &message);
         if let Some(missed) = plan.missed {
-            self.tell_missed(cron, missed);
+            self.report_missed(cron, missed);
         }
         Ok(None)
     }
@@ -169,7 +169,7 @@ impl Controller {
     }
 
     /// Says why nothing is made.
-    pub(super) fn tell(&self, cron: &AdvancedCronJob, problem: Option<&CronProblem>, plan: &CronPlan) {
+    pub(super) fn report_waiting(&self, cron: &AdvancedCronJob, problem: Option<&CronProblem>, plan: &CronPlan) {
         if let Some(problem) = problem {
             self.emit_once(cron, problem.reason(), &problem.to_string(), true);
         } else if plan.waiting.is_some() {
@@ -177,19 +177,19 @@ impl Controller {
             self.emit_once(cron, "JobAlreadyActive", message, false);
         }
         if let Some(missed) = plan.missed.filter(|missed| missed.is_late) {
-            self.tell_missed(cron, missed);
+            self.report_missed(cron, missed);
         }
     }
 
     /// One event, however many were missed.
-    fn tell_missed(&self, cron: &AdvancedCronJob, missed: MissedSlots) {
+    fn report_missed(&self, cron: &AdvancedCronJob, missed: MissedSlots) {
         let MissedSlots { count, is_more, first, last, is_late } = missed;
-        let told = self.memory(cron, |memory| memory.missed.replace(last));
-        if told.is_some_and(|told| told >= last) {
+        let before = self.memory(cron, |memory| memory.missed.replace(last));
+        if before.is_some_and(|before| before >= last) {
             return;
         }
         // Those before were counted when they were missed.
-        self.metrics.missed.inc_by(if told.is_some_and(|told| told >= first) { 1 } else { u64::from(count) });
+        self.metrics.missed.inc_by(if before.is_some_and(|before| before >= first) { 1 } else { u64::from(count) });
         let number = if is_more { format!("more than {count}") } else { count.to_string() };
         let (first, last) = (rfc3339(first), rfc3339(last));
         let message = match is_late {

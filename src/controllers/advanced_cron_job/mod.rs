@@ -240,13 +240,13 @@ impl Controller {
                 Ok(None) => return Ok(Requeue::After(Duration::ZERO)),
                 other => failed = other,
             },
-            None => self.tell(cron, spec.as_ref().err(), &plan),
+            None => self.report_waiting(cron, spec.as_ref().err(), &plan),
         }
         let recorded = self.record(cron, spec.as_ref(), (&plan, &children), now).await;
         let is_written = matches!(recorded, Ok(Outcome::Written(_)));
         let is_recorded = is_written || matches!(recorded, Ok(Outcome::Unchanged));
         let mut discard = plan.discard;
-        // A status that is refused keeps only the jobs whose success it would tell of.
+        // A status that is refused keeps only the jobs whose success it would record.
         discard.retain(|child| is_recorded || !plan::is_news(cron.status.as_ref(), child));
         let deleted = self.delete(cron, &discard).await;
 

@@ -253,7 +253,7 @@ impl Controller {
         };
         match there.node_meant() {
             is if is == node => self.next_name(work, node),
-            // Its node nobody can tell: it keeps its name taken, and no second one is made beside it.
+            // Its node is not known: its name stays taken, and no second one is made.
             "" => {}
             // Somebody changes where Pods go, perhaps that of each Pod: a further name would make Pods without end.
             other => {

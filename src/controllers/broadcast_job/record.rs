@@ -42,7 +42,7 @@ impl Controller {
         let look = self.write(&work.key, &work.job, &wanted, seen.now).await?;
         let look = match look {
             Outcome::Written(newer) => {
-                self.tell(work, &plan, newer.status.as_ref().unwrap_or(&wanted));
+                self.emit_events(work, &plan, newer.status.as_ref().unwrap_or(&wanted));
                 // The end begins its time to live.
                 plan_again(&plan).or(plan.look)
             }
@@ -103,7 +103,7 @@ impl Controller {
     }
 
     /// An event about what has become of the job with this write.
-    fn tell(&self, work: &BroadcastWork, plan: &BroadcastPlan, written: &BroadcastJobStatus) {
+    fn emit_events(&self, work: &BroadcastWork, plan: &BroadcastPlan, written: &BroadcastJobStatus) {
         let job = format!("Job {}/{}", work.key.namespace, work.key.name);
         let ended = status::pods_ended(written);
         let before = work.job.status.as_ref().map_or("", |status| status.phase.as_str());

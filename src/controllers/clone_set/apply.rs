@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Controller, Pass, Resolved, Seen};
+use super::{CloneSetObjects, Controller, Pass, Resolved};
 use crate::{
     api::apps::clone_set::CloneSet,
     domain::{
@@ -43,7 +43,7 @@ pub(super) enum Tried {
 
 impl Controller {
     /// Lets go of Pods that the selector does not match any more; others are not adopted.
-    pub(super) async fn release(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
+    pub(super) async fn release(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> kube::Result<bool> {
         let selector = match Selector::of(&clone_set.spec.selector) {
             Ok(selector) if !selector.is_empty() => selector,
             // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
@@ -74,7 +74,13 @@ impl Controller {
     }
 
     /// Brings every Pod's own state up to date.
-    pub(super) async fn refresh_all(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen, pass: &mut Pass) {
+    pub(super) async fn refresh_all(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &CloneSetObjects,
+        pass: &mut Pass,
+    ) {
         let now = clock::now();
         let lifecycle = clone_set.spec.lifecycle.as_ref();
         let is_large = !wake::pause(seen.views.len()).is_zero();
@@ -120,16 +126,16 @@ impl Controller {
             lifecycle: clone_set.spec.lifecycle.as_ref(),
             update_revision,
         };
-        let waits_in = self.memories.with(&key, |memory| memory.looked_at.get(view.uid()).cloned()).flatten();
+        let waits_in = self.memories.waits_in(&key, view.uid());
         let refreshed = self.in_place.refresh(by, view, needed, waits_in.as_deref(), now).await?;
         if let Refreshed::Waits(version) = &refreshed {
-            self.memories.with(&key, |memory| memory.looked_at.insert(view.uid().to_owned(), version.clone()));
+            self.memories.keep_waiting(&key, view.uid(), version);
         }
         Ok(refreshed)
     }
 
     /// Drops names from `podsToDelete` whose Pods are gone. Only if the list is still the one we looked at.
-    pub(super) async fn forget_names(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<()> {
+    pub(super) async fn forget_names(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> kube::Result<()> {
         let listed = &clone_set.spec.scale_strategy.pods_to_delete;
         let left: Vec<&String> = listed.iter().filter(|name| seen.view(name).is_some()).collect();
         if left.len() == listed.len() {

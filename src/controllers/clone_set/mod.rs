@@ -2,7 +2,7 @@
 //!
 //! - Owns: the Pods, claims and ControllerRevisions of CloneSets, and their status.
 //! - Watches: CloneSets, Pods, claims with an instance id. ControllerRevisions are read when a spec is new, and
-//!   forgotten when every Pod is where it is to be.
+//!   forgotten when all Pods are on their revision.
 //! - Never: adopts Pods or claims, touches what another owner controls, evicts.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, how many Pods, each Pod's own state, which Pods to update,
@@ -10,6 +10,7 @@
 //! own writes are in the stores at once, so that the next pass rests on them and no expectations are needed.
 
 mod apply;
+mod memory;
 mod observe;
 mod pre_download;
 mod refusals;
@@ -19,14 +20,14 @@ mod scale;
 mod tests;
 mod update;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
 
 use serde_json::Value;
 
-use self::observe::{Found, Seen};
-use super::{Context, Registration, Runner, Started};
+use self::{memory::CloneSetMemories, observe::CloneSetObjects};
+use super::{Context, Registration, Runner, Started, handling};
 use crate::{
     api::{
         apps::{
@@ -49,10 +50,10 @@ use crate::{
         claim_control::ClaimControl,
         clock,
         in_place::{InPlace, Refreshed},
-        pass::{self, Memories},
+        pass,
         pod_control::PodControl,
-        pod_template::{self, Defaulted},
-        pre_download::{Notes, PreDownloads},
+        pod_template,
+        pre_download::PreDownloads,
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
         shutdown::Shutdown,
@@ -106,39 +107,13 @@ struct Controller {
     claim_control: ClaimControl<ClaimView>,
     revisions: Revisions,
     statuses: StatusWriter,
-    memories: Memories<Memory>,
+    memories: CloneSetMemories,
     pre_downloads: PreDownloads,
-}
-
-/// What is remembered of a CloneSet. Everything can be lost.
-#[derive(Default)]
-struct Memory {
-    /// Its revisions, for one generation of its spec.
-    resolved: Option<Resolved>,
-    /// Its template with defaults, for one generation, if they are missing.
-    defaulted: Option<Defaulted>,
-    /// Versions of Pods that were looked at as a whole and have to wait, by UID.
-    looked_at: HashMap<String, String>,
-    /// Pods that may be made at the same time, as the last ones went.
-    window: usize,
-    /// How many Pods there are, or are to be.
-    pods: usize,
-    /// What the last pass found, while the next one is about to follow.
-    found: Found,
-    /// How many Pods the last event said could not be created.
-    limited: i32,
-    /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
-    is_refused: bool,
-    /// What was done about new images.
-    pre_download: Notes,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 
@@ -164,7 +139,7 @@ impl Controller {
             queue: Queue::new(Backoff::default()),
             pod_queue: Queue::new(Backoff::default()),
             statuses: StatusWriter::default(),
-            memories: Memories::default(),
+            memories: CloneSetMemories::default(),
             pre_downloads,
         }
     }
@@ -182,7 +157,7 @@ impl Controller {
         let claims = Config::default().labels(labels::INSTANCE_ID);
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |change| {
-                wake::workload_changed(&change, &on_clone_set.queue, &on_clone_set.memories);
+                wake::workload_changed(&change, &on_clone_set.queue, on_clone_set.memories.all());
             })
             .watch(self.context.api(), claims, &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods)
@@ -214,8 +189,7 @@ impl Controller {
     /// A pass looks at every Pod: the more there are, the longer the next one waits for further news. What has changed of
     /// one Pod is looked at by itself meanwhile.
     fn wake(&self, key: &ObjectKey, pod: Option<&Arc<PodView>>) {
-        let pods = self.memories.with(key, |memory| memory.pods).unwrap_or(0);
-        match wake::pause(pods) {
+        match wake::pause(self.memories.pods(key)) {
             Duration::ZERO => self.queue.add(key.clone()),
             pause => {
                 self.queue.add_after(key.clone(), pause);
@@ -239,11 +213,7 @@ impl Controller {
         };
         let Some(clone_set) = self.clone_sets.get(&owner).filter(is_its_own) else { return Ok(Requeue::Await) };
         let generation = clone_set.metadata.generation.unwrap_or_default();
-        let update = self.memories.with(&owner, |memory| {
-            let resolved = memory.resolved.as_ref().filter(|resolved| resolved.generation == generation);
-            resolved.map(|resolved| resolved.update.clone())
-        });
-        let Some(update) = update.flatten() else { return Ok(Requeue::Await) };
+        let Some(update) = self.memories.update_revision(&owner, generation) else { return Ok(Requeue::Await) };
         let now = clock::now();
         let needed = refresh::refresh(&pod, None, clone_set.spec.lifecycle.as_ref(), &update, now);
         if !matches!(needed, Refresh::Status(_)) {
@@ -272,7 +242,7 @@ impl Controller {
         let resolved = self.resolve(&clone_set).await?;
         let seen = self.see(&clone_set);
         let pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
-        self.memories.with(key, |memory| memory.pods = pods);
+        self.memories.keep_pods(key, pods);
         let mut pass = Pass::default();
         let seen = self.act(&clone_set, &resolved, seen, &mut pass).await;
         pass.next.look_after(self.record(&clone_set, &resolved, &seen, &pass).await?);
@@ -281,17 +251,22 @@ impl Controller {
         pass.next.note(self.tidy(&clone_set, &resolved, &seen).await.map(|()| false));
         if pass.next.error.is_none() && pass.next.next_look().is_none() {
             // Everything is as it should be, maybe for weeks: it costs no memory.
-            self.memories.with(key, |memory| memory.found = Found::default());
+            drop(self.memories.take_found(key));
         }
         pass.next.end(|after| self.queue.add_after(key.clone(), after))
     }
 
-    /// Does what is to be done to Pods and claims. What is refused keeps nothing else from being done. Returns what is
-    /// there now.
+    /// Creates, changes and deletes Pods and claims. A refusal prevents nothing else. Returns what is there afterwards.
     ///
     /// The stores are looked at once, and again only before a step that follows a write: a Pod that was released, deleted
     /// or moved to another state must not be counted or written as it was.
-    async fn act(&self, clone_set: &CloneSet, resolved: &Resolved, seen: Seen, pass: &mut Pass) -> Seen {
+    async fn act(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: CloneSetObjects,
+        pass: &mut Pass,
+    ) -> CloneSetObjects {
         pass.note(self.release(clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         let mut seen = self.see_writes(clone_set, seen, pass);
         pass.next.look_after(self.pre_download(clone_set, resolved).await);
@@ -313,7 +288,7 @@ impl Controller {
     }
 
     /// The same, or what the stores hold now, if this pass has written since it looked at them.
-    fn see_writes(&self, clone_set: &CloneSet, seen: Seen, pass: &mut Pass) -> Seen {
+    fn see_writes(&self, clone_set: &CloneSet, seen: CloneSetObjects, pass: &mut Pass) -> CloneSetObjects {
         if std::mem::take(&mut pass.has_written) { self.see(clone_set) } else { seen }
     }
 
@@ -321,7 +296,7 @@ impl Controller {
     /// not be replaced because defaults are missing. None: the API server cannot say now.
     async fn defaulted(&self, clone_set: Arc<CloneSet>) -> Option<Arc<CloneSet>> {
         let key = ObjectKey::of(clone_set.as_ref());
-        let remembered = self.memories.with(&key, |memory| memory.defaulted.clone()).flatten();
+        let remembered = self.memories.defaulted(&key);
         let asked = (&self.context.client, &*self.context.gates);
         let of = (&*key.namespace, clone_set.metadata.generation);
         let defaulted = match pod_template::with_defaults(asked, of, &clone_set.spec.template, remembered).await {
@@ -332,7 +307,7 @@ impl Controller {
                 return None;
             }
         };
-        self.memories.with(&key, |memory| memory.defaulted = Some(defaulted.clone()));
+        self.memories.keep_defaulted(&key, &defaulted);
         let mut whole = CloneSet::clone(&clone_set);
         whole.spec.template = Value::clone(&defaulted.template);
         Some(Arc::new(whole))
@@ -350,10 +325,10 @@ impl Controller {
         &self,
         clone_set: &'a CloneSet,
         resolved: &'a Resolved,
-        seen: &'a Seen,
+        seen: &'a CloneSetObjects,
         constraints: &'a [crate::domain::pod::order::Constraint<'a>],
-    ) -> plan::Observed<'a> {
-        plan::Observed {
+    ) -> plan::ObservedCloneSet<'a> {
+        plan::ObservedCloneSet {
             clone_set,
             pods: &seen.pods,
             update_revision: &resolved.update,
@@ -371,7 +346,7 @@ impl Controller {
         &self,
         clone_set: &CloneSet,
         resolved: &Resolved,
-        seen: &Seen,
+        seen: &CloneSetObjects,
         pass: &Pass,
     ) -> kube::Result<Option<Duration>> {
         let now = clock::now();

@@ -1,6 +1,6 @@
 //! Everything that a pass looks at, from the stores.
 
-use std::{mem::take, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{CLAIMS_BY_OWNER, Controller, uid_of};
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 pub(super) const MARK: &str = "true";
 
 /// Pods and claims of a CloneSet.
-pub(super) struct Seen {
+pub(super) struct CloneSetObjects {
     /// Active Pods, as the rules see them.
     pub(super) pods: Vec<Arc<Pod>>,
     /// The same Pods, in the same order, which is that of their names.
@@ -35,15 +35,15 @@ pub(super) struct Seen {
     pub(super) next_look: Option<Duration>,
 }
 
-impl Seen {
+impl CloneSetObjects {
     pub(super) fn view(&self, name: &str) -> Option<&Arc<PodView>> {
         self.views.binary_search_by(|view| view.name().cmp(name)).ok().map(|i| &self.views[i])
     }
 }
 
-/// What was found of the Pods of a large CloneSet, for one generation of a spec, as far as it stays true until a Pod
-/// changes. One pass follows the other while Pods come up, and most Pods are as they were. A few Pods are looked at anew
-/// each time: in a thousand small CloneSets, notes of versions that are gone would take as much memory as the Pods.
+/// Facts about the Pods of a large CloneSet, for one generation of its spec, that stay true until a Pod changes: while Pods
+/// come up, passes follow each other and most Pods are unchanged. The Pods of small CloneSets are judged in each pass: for a
+/// thousand of them, facts about old versions would take as much memory as the Pods.
 #[derive(Default)]
 pub(super) struct Found {
     generation: Option<i64>,
@@ -58,7 +58,7 @@ impl Found {
 }
 
 impl Controller {
-    pub(super) fn see(&self, clone_set: &CloneSet) -> Seen {
+    pub(super) fn see(&self, clone_set: &CloneSet) -> CloneSetObjects {
         let now = clock::now();
         let mut all = self.context.pods.by_index(&BY_CONTROLLER, uid_of(clone_set));
         // Whoever may create Pods in another namespace can write the UID into them.
@@ -67,7 +67,7 @@ impl Controller {
         let mut claims = self.claims.by_index(&CLAIMS_BY_OWNER, uid_of(clone_set));
         claims.retain(|claim| !claim.is_deleting());
         let key = ObjectKey::of(clone_set);
-        let mut found = self.memories.with(&key, |memory| take(&mut memory.found)).unwrap_or_default();
+        let mut found = self.memories.take_found(&key);
         if found.generation != clone_set.metadata.generation {
             found = Found { generation: clone_set.metadata.generation, pods: Vec::new() };
         }
@@ -93,8 +93,8 @@ impl Controller {
             pods.push(pod);
         }
         let found = Found { pods: stays, ..found };
-        self.memories.with(&key, |memory| memory.found = found);
-        Seen { pods, views, inactive, claims, next_look }
+        self.memories.keep_found(&key, found);
+        CloneSetObjects { pods, views, inactive, claims, next_look }
     }
 }
 

@@ -29,7 +29,7 @@ impl Controller {
             return None;
         }
         let (key, owner) = (ObjectKey::of(clone_set), make::owner(clone_set));
-        let notes = self.memories.with(&key, |memory| memory.pre_download.clone()).unwrap_or_default();
+        let notes = self.memories.pre_download(&key);
         let (from, to) = (resolved.current.as_str(), resolved.update.as_str());
         let update = Update { owner: &owner, generation: clone_set.metadata.generation.unwrap_or_default(), from, to };
         let decide = async |revision: &Value| {
@@ -45,7 +45,7 @@ impl Controller {
             })
         };
         let (notes, again) = self.pre_downloads.run(update, notes, decide).await;
-        self.memories.with(&key, |memory| memory.pre_download = notes);
+        self.memories.keep_pre_download(&key, notes);
         again
     }
 }

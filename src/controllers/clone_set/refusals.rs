@@ -15,8 +15,7 @@ impl Controller {
         }
         let first = pass.refusals.first();
         pass.next.look_after(first.is_some().then_some(AFTER_REFUSAL));
-        let is_refused = |memory: &mut super::Memory| std::mem::replace(&mut memory.is_refused, first.is_some());
-        let before = self.memories.with(&ObjectKey::of(clone_set), is_refused);
+        let before = self.memories.replace_refused(&ObjectKey::of(clone_set), first.is_some());
         if let Some((pod, why)) = first.filter(|_| before == Some(false)) {
             self.pods.warning(&make::owner(clone_set), "WaitsForBudget", &kept(&pod.name, &why));
         }

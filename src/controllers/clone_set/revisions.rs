@@ -1,6 +1,6 @@
 //! Which revisions a CloneSet is between.
 
-use super::{Controller, Seen};
+use super::{CloneSetObjects, Controller};
 use crate::{
     api::apps::clone_set::CloneSet,
     domain::{kinds::clone_set::make, workload::owner::OwnerRef},
@@ -35,19 +35,15 @@ impl Controller {
             update: &status.update_revision,
             collisions: status.collision_count.unwrap_or(0),
         };
-        let remembered = self.memories.with(&key, |memory| memory.resolved.clone()).flatten();
+        let remembered = self.memories.resolved(&key);
         let (history, template) = (history(clone_set, &owner), &clone_set.spec.template);
         let resolved = self.revisions.resolve(&history, template, recorded, remembered).await?;
         if let Some(number) = resolved.rolled_back {
             let message = format!("back on revision {}, which is number {number} now", resolved.update);
             self.pods.normal(&owner, "RolledBack", &message);
         }
-        self.keep(&key, &resolved);
+        self.memories.keep_resolved(&key, &resolved);
         Ok(resolved)
-    }
-
-    fn keep(&self, key: &ObjectKey, resolved: &Resolved) {
-        self.memories.with(key, |memory| memory.resolved = Some(resolved.clone()));
     }
 
     /// The same with all revisions at hand.
@@ -55,12 +51,17 @@ impl Controller {
         let owner = make::owner(clone_set);
         let (history, template) = (history(clone_set, &owner), &clone_set.spec.template);
         let resolved = self.revisions.with_known(&history, template, resolved.clone()).await?;
-        self.keep(&ObjectKey::of(clone_set), &resolved);
+        self.memories.keep_resolved(&ObjectKey::of(clone_set), &resolved);
         Ok(resolved)
     }
 
-    /// When every Pod is where it is to be: deletes revisions beyond the history limit, and forgets the others.
-    pub(super) async fn tidy(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen) -> kube::Result<()> {
+    /// When all Pods are on their revision: deletes revisions beyond the history limit, and forgets the others.
+    pub(super) async fn tidy(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &CloneSetObjects,
+    ) -> kube::Result<()> {
         if resolved.known.is_none() {
             return Ok(());
         }
@@ -69,9 +70,9 @@ impl Controller {
         let pods = seen.pods.iter().map(|pod| pod.revision.as_str());
         let resolved = self.revisions.tidy(&key.namespace, resolved, pods, limit).await?;
         if resolved.known.is_none() {
-            self.memories.with(&key, |memory| memory.looked_at.clear());
+            self.memories.forget_waiting(&key);
         }
-        self.keep(&key, &resolved);
+        self.memories.keep_resolved(&key, &resolved);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use ring::rand::SecureRandom;
 use serde_json::{Value, json};
 
-use super::{Controller, Pass, Resolved, Seen, apply::Tried, uid_of};
+use super::{CloneSetObjects, Controller, Pass, Resolved, apply::Tried, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
     budgets::refusals::{Refusals, Verdict},
@@ -21,7 +21,7 @@ use crate::{
             scale::{self, Cancel, Create, Deletion, ScalePlan},
         },
         pod::{lifecycle::State, order::Constraint},
-        workload::{owner::OwnerRef, rollout},
+        workload::{owner::OwnerRef, rollout, steps},
     },
     k8s::{claim::ClaimView, pod::PodView},
     runtime::{
@@ -43,12 +43,19 @@ fn id_of(pod: &PodView) -> &str {
 impl Controller {
     /// Brings the number of Pods in order. True: something was done, or may have been done: updates are for the next pass.
     /// What is refused ends nothing.
-    pub(super) async fn scale(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen, pass: &mut Pass) -> bool {
+    pub(super) async fn scale(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &CloneSetObjects,
+        pass: &mut Pass,
+    ) -> bool {
         let zones = self.zones(clone_set, seen);
         let constraints: Vec<Constraint<'_>> = zones.iter().map(|(key, values)| Constraint { key, values }).collect();
         let mut pods = seen.pods.clone();
         loop {
-            let observed = plan::Observed { pods: &pods, ..self.observed(clone_set, resolved, seen, &constraints) };
+            let observed =
+                plan::ObservedCloneSet { pods: &pods, ..self.observed(clone_set, resolved, seen, &constraints) };
             let ScalePlan { cancels, create, deletions, room, limited } = match scale::scale(&observed) {
                 Ok(plan) => plan,
                 Err(rollout::Invalid(why)) => {
@@ -84,7 +91,7 @@ impl Controller {
     async fn cancel(
         &self,
         clone_set: &CloneSet,
-        seen: &Seen,
+        seen: &CloneSetObjects,
         cancels: Vec<Cancel>,
         pass: &mut Pass,
     ) -> (bool, Vec<Cancel>) {
@@ -109,7 +116,7 @@ impl Controller {
     async fn delete_some(
         &self,
         clone_set: &CloneSet,
-        seen: &Seen,
+        seen: &CloneSetObjects,
         mut left: VecDeque<Leaving>,
         mut room: Room,
         pass: &mut Pass,
@@ -151,15 +158,17 @@ impl Controller {
     async fn delete_or_announce(
         &self,
         clone_set: &CloneSet,
-        seen: &Seen,
+        seen: &CloneSetObjects,
         view: &Arc<PodView>,
         held: bool,
         refusals: &Refusals,
     ) -> kube::Result<Tried> {
-        let hook = clone_set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
-        let takes_out = !held || hook.is_some_and(|hook| hook.mark_pod_not_ready);
-        if takes_out {
-            match self.context.budgets.may_take(view, (Operation::Delete, false), refusals).await {
+        let asked = match held {
+            true => clone_set.spec.lifecycle.as_ref().and_then(steps::announced_deletion),
+            false => Some(Operation::Delete),
+        };
+        if let Some(operation) = asked {
+            match self.context.budgets.may_take(view, (operation, false), refusals).await {
                 Verdict::Yes => {}
                 Verdict::No => return Ok(Tried::Refused),
                 Verdict::Undecided => return Ok(Tried::Nothing),
@@ -177,7 +186,7 @@ impl Controller {
         &self,
         clone_set: &CloneSet,
         resolved: &Resolved,
-        seen: &Seen,
+        seen: &CloneSetObjects,
         Create { current, update }: Create,
     ) -> (bool, Option<kube::Error>) {
         let known = match current {
@@ -222,7 +231,7 @@ impl Controller {
         &self,
         clone_set: &CloneSet,
         resolved: &Resolved,
-        seen: &Seen,
+        seen: &CloneSetObjects,
         claimed: &BTreeSet<&str>,
         (count, current): (usize, usize),
     ) -> Vec<(String, Value)> {
@@ -254,12 +263,12 @@ impl Controller {
     async fn create_all(
         &self,
         clone_set: &CloneSet,
-        seen: &Seen,
+        seen: &CloneSetObjects,
         pods: Vec<(String, Value)>,
     ) -> (usize, Option<kube::Error>) {
         let have: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.name()).collect();
         let key = ObjectKey::of(clone_set);
-        let mut window = self.memories.with(&key, |memory| memory.window).unwrap_or(1);
+        let mut window = self.memories.window(&key);
         // Pods of one template differ in nothing that one of them could be refused for.
         let concerns_all = |_: &kube::Error| false;
         let (done, failure) = slow_start(pods, &mut window, concerns_all, |(id, pod)| {
@@ -267,7 +276,7 @@ impl Controller {
             async move { self.create_one(clone_set, &id, &pod, have).await }
         })
         .await;
-        self.memories.with(&key, |memory| memory.window = window);
+        self.memories.keep_window(&key, window);
         let failure = failure.filter(|error| !namespace_is_ending(error));
         if let Some(error) = &failure {
             self.pods.warning(&make::owner(clone_set), "FailedCreate", &format!("failed to create a Pod: {error}"));
@@ -289,7 +298,7 @@ impl Controller {
     }
 
     /// Deletes a Pod, and the claims of its instance.
-    async fn delete(&self, clone_set: &CloneSet, pod: &Arc<PodView>, seen: &Seen) -> kube::Result<()> {
+    async fn delete(&self, clone_set: &CloneSet, pod: &Arc<PodView>, seen: &CloneSetObjects) -> kube::Result<()> {
         self.delete_pod(clone_set, pod).await?;
         let id = id_of(pod);
         let is_its_own = |claim: &&Arc<ClaimView>| !id.is_empty() && claim.instance_id == id;
@@ -308,8 +317,7 @@ impl Controller {
     }
 
     fn report_limit(&self, clone_set: &CloneSet, limited: i32) {
-        let key = ObjectKey::of(clone_set);
-        let before = self.memories.with(&key, |memory| std::mem::replace(&mut memory.limited, limited));
+        let before = self.memories.replace_limited(&ObjectKey::of(clone_set), limited);
         if limited > 0 && before != Some(limited) {
             let message =
                 format!("{limited} Pods wait for others to become available: scaleStrategy.maxUnavailable is reached");
@@ -318,7 +326,7 @@ impl Controller {
     }
 
     /// The values of the template's topology keys on nodes, when Pods to delete have to be chosen by them.
-    fn zones(&self, clone_set: &CloneSet, seen: &Seen) -> Vec<(String, BTreeMap<String, String>)> {
+    fn zones(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> Vec<(String, BTreeMap<String, String>)> {
         let constraints = clone_set.spec.template.pointer("/spec/topologySpreadConstraints").and_then(Value::as_array);
         let keys: Vec<&str> = constraints.into_iter().flatten().filter_map(|c| c["topologyKey"].as_str()).collect();
         let replicas = usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0);
@@ -348,7 +356,7 @@ impl Controller {
 
     /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them. One that is refused keeps
     /// none of the others.
-    pub(super) async fn drop_claims(&self, clone_set: &CloneSet, seen: &Seen) -> kube::Result<bool> {
+    pub(super) async fn drop_claims(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> kube::Result<bool> {
         let (mut changed, mut failure) = (false, None);
         for claim in &seen.claims {
             if claim.instance_id.is_empty() || seen.views.iter().any(|pod| id_of(pod) == claim.instance_id) {
@@ -380,7 +388,7 @@ struct Leaving {
     held: bool,
 }
 
-fn leaving(seen: &Seen, Deletion { pod, held }: &Deletion<'_>) -> Option<Leaving> {
+fn leaving(seen: &CloneSetObjects, Deletion { pod, held }: &Deletion<'_>) -> Option<Leaving> {
     Some(Leaving { charge: Charge::of(pod), view: seen.view(&pod.facts.name)?.clone(), held: *held })
 }
 
@@ -390,7 +398,7 @@ fn admitted(left: &mut VecDeque<Leaving>, room: &mut Room) -> Vec<Leaving> {
     left.drain(..fits).collect()
 }
 
-/// Takes note of what came of a step: whether something was done, or may have been done, and whether it was refused.
+/// Notes the outcome of a step: whether something was done, or may have been done, and whether it was refused.
 fn note(pass: &mut Pass, done: bool, failure: Option<kube::Error>) -> (bool, bool) {
     let is_refused = failure.as_ref().is_some_and(is_refusal);
     let unsure = failure.is_some() && !is_refused;

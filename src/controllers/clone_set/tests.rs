@@ -952,7 +952,7 @@ async fn news_of_a_large_clone_set_wakes_the_pod_at_once_and_the_pass_later() {
     let before = depths();
     controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
     assert_eq!(depths(), (before.0, before.1 + 1));
-    controller.memories.clear();
+    controller.memories.all().clear();
     controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
     assert_eq!(depths(), (before.0 + 1, before.1 + 1), "a small one has a pass at once");
 }
@@ -980,7 +980,7 @@ async fn what_is_found_again_at_once_is_not_remembered() {
     world.settle().await.unwrap();
     let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
     assert_eq!(world.controller.see(&set).pods.len(), 99);
-    world.controller.memories.for_each(|memory| assert!(memory.found.is_empty()));
+    assert!(!world.controller.memories.has_found());
 }
 
 impl World {

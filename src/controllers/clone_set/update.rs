@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc};
 
 use serde_json::json;
 
-use super::{Controller, Pass, Resolved, Seen, apply::Tried, observe::MARK};
+use super::{CloneSetObjects, Controller, Pass, Resolved, apply::Tried, observe::MARK};
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
     budgets::refusals::{Refusals, Verdict},
@@ -39,7 +39,13 @@ struct Work {
 
 impl Controller {
     /// Updates Pods, the first ones first, as many as find room.
-    pub(super) async fn update(&self, clone_set: &CloneSet, resolved: &Resolved, seen: &Seen, pass: &mut Pass) {
+    pub(super) async fn update(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &CloneSetObjects,
+        pass: &mut Pass,
+    ) {
         let mut plan = match update::update(&self.observed(clone_set, resolved, seen, &[])) {
             Ok(plan) => plan,
             Err(rollout::Invalid(why)) => {
@@ -85,8 +91,7 @@ impl Controller {
                     plan.room.leave(charge);
                 }
             }
-            // Pods that are back meanwhile leave room for others, whom only the next pass sees: a pass that has begun
-            // something ends.
+            // A pass that has begun something ends: room of Pods that became available meanwhile is used by the next one.
             if tally.changed || tally.unsure {
                 break;
             }

@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::watcher::Config;
 
 use self::{apply::Applied, observe::PodRead, sweep::Held};
-use super::{Context, Registration, Runner, Started, lock};
+use super::{Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels},
     domain::node::recreate::{
@@ -118,14 +118,8 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         held: Mutex::default(),
         unreadable: Mutex::default(),
     });
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
-    let on_node = {
-        let controller = controller.clone();
-        move |change: &Change<'_, NodeView>| controller.node_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
+    let on_node = handling(&controller, Controller::node_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 

@@ -85,13 +85,13 @@ struct Controller {
     /// Nodes that have come or changed, for large sets.
     arrivals: Arc<Queue<ObjectKey>>,
     revisions: Revisions,
-    common: PodSets<Memory>,
+    common: PodSets<DaemonSetMemory>,
     pre_downloads: PreDownloads,
 }
 
 /// What is remembered of a set. Everything can be lost.
 #[derive(Default)]
-struct Memory {
+struct DaemonSetMemory {
     /// Its spec, or why it cannot be followed, for one generation and its annotations.
     spec: Option<(Option<i64>, Annotations, ReadSpec)>,
     /// Its revisions, for one generation of its spec.
@@ -114,7 +114,7 @@ struct Memory {
     made: Arc<HashMap<String, u32>>,
 }
 
-impl AsMut<Common> for Memory {
+impl AsMut<Common> for DaemonSetMemory {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }

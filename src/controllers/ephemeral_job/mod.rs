@@ -21,7 +21,7 @@ use kube::{
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use serde_json::{Value, json};
 
-use super::{BY_NAMESPACE, Context, Registration, Runner, Started};
+use super::{BY_NAMESPACE, Context, Registration, Runner, Started, handling};
 use crate::{
     api::{
         apps::ephemeral_job::{DEFAULT_TTL_SECONDS, EphemeralJob, EphemeralJobStatus},
@@ -88,10 +88,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     context.metrics.register("kruise_ephemeral_jobs_completed", "EphemeralJobs that ended, by result", ended);
     let help = "Pods that EphemeralJobs have added containers to, by result of the write";
     context.metrics.register("kruise_ephemeral_job_pods", help, pods);
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 

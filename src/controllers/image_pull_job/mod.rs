@@ -5,10 +5,10 @@
 //! - Watches: ImagePullJobs, NodeImages, Nodes, Pods.
 //! - Writes the status of a NodeImage only for a daemon that has reported nothing for a long time.
 //!
-//! A job decides which nodes begin (`jobs.rs`, [`crate::domain::kinds::image_jobs::job`]) and leaves that in `to_begin`; a node writes what
-//! all jobs have left there in one patch, and takes away what nobody wants any more (`nodes.rs`,
-//! [`crate::domain::kinds::image_jobs::node`]). A node that is to begin counts as pulling before the patch is sent, so that no job has
-//! more nodes at it than it may.
+//! A job decides which nodes begin (`jobs.rs`, [`crate::domain::kinds::image_jobs::job`]) and leaves that in `to_begin`.
+//! A node writes what all jobs have left there in one patch, and removes entries that no job wants any more (`nodes.rs`,
+//! [`crate::domain::kinds::image_jobs::node`]). A node that is to begin counts as pulling before the patch is sent, so that
+//! no job exceeds its parallelism.
 
 mod jobs;
 mod nodes;
@@ -23,7 +23,7 @@ use std::{
 use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 use prometheus_client::metrics::{counter::Counter, family::Family};
 
-use super::{Context, Registration, Runner, Started, lock};
+use super::{Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{apps::image_pull_job::ImagePullJob, feature_gates::gate},
     domain::{
@@ -140,14 +140,8 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     context.metrics.register("kruise_node_image_entries_added", help, &metrics.entries);
     let help = "Entries of NodeImages that ended because their daemon said nothing, or did not end";
     context.metrics.register("kruise_node_image_entries_given_up", help, &metrics.given_up);
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
-    let on_node = {
-        let controller = controller.clone();
-        move |change: &Change<'_, NodeView>| controller.node_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
+    let on_node = handling(&controller, Controller::node_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 

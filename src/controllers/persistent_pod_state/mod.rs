@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet as BuiltInStatefulSet;
 use kube::{Api, Resource, runtime::watcher::Config};
 
-use super::{Context, Registration, Runner, Started, lock};
+use super::{Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{
         apps::{self, persistent_pod_state::PersistentPodState, stateful_set::StatefulSet},
@@ -124,14 +124,8 @@ struct StateMemory {
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
-    let on_node = {
-        let controller = controller.clone();
-        move |change: &Change<'_, NodeView>| controller.node_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
+    let on_node = handling(&controller, Controller::node_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 

@@ -35,7 +35,7 @@ use self::{
     spec::LeftOut,
     view::NodeProbes,
 };
-use super::{BY_NAMESPACE, Context, Registration, Runner, Started, lock};
+use super::{BY_NAMESPACE, Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
     domain::node::probes::{entries::Ports, parts_of},
@@ -113,14 +113,8 @@ struct Controller {
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
-    let on_node = {
-        let controller = controller.clone();
-        move |change: &Change<'_, NodeView>| controller.node_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
+    let on_node = handling(&controller, Controller::node_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 

@@ -86,9 +86,9 @@ pub trait Waves {
 }
 
 impl Pass {
-    /// Takes note of candidates that found room and were tried. What was refused leaves its room to the next. False: nothing
-    /// else goes out of service in this pass. Pods that are back meanwhile leave room for others, whom only the next pass
-    /// sees; and of a step that failed nobody may know whether it was done.
+    /// Notes the outcome for candidates that found room. A refused one leaves its room to the next. False: no further Pod
+    /// goes out of service in this pass, because it is not known whether a failed step was done. Room of Pods that became
+    /// available meanwhile is used by the next pass.
     pub fn note_wave<P: Waves>(&mut self, plan: &mut P, tried: Vec<(P::Candidate, kube::Result<Tried>)>) -> bool {
         let (mut changed, mut unsure) = (false, false);
         for (candidate, tried) in tried {

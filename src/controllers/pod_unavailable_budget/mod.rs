@@ -26,7 +26,7 @@ use kube::{
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 
-use super::{BY_CONTROLLER, BY_NAMESPACE, Context, Registration, Runner, Started, lock};
+use super::{BY_CONTROLLER, BY_NAMESPACE, Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{
         crr::ContainerRecreateRequest,
@@ -151,10 +151,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         "Pods that were deleted although a PodUnavailableBudget forbade it",
         &controller.breaches,
     );
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 

@@ -386,13 +386,13 @@ impl Controller {
         let api: Api<ResourceDistribution> = Api::all(self.context.client.clone());
         let outcome = self.status.write((&api, &self.distributions), object, recorded, can_wait, now).await?;
         if matches!(outcome, Outcome::Written(_)) {
-            self.tell(object, &wanted);
+            self.emit_events(object, &wanted);
         }
         Ok(outcome.look_after())
     }
 
     /// A warning for each new reason that something is not as it should be.
-    fn tell(&self, object: &ResourceDistribution, status: &ResourceDistributionStatus) {
+    fn emit_events(&self, object: &ResourceDistribution, status: &ResourceDistributionStatus) {
         let ready =
             status.conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "False");
         let (reason, message) = match ready.filter(|ready| ready.reason != "Distributing") {

@@ -30,7 +30,7 @@ use crate::{
     },
     k8s::{name::is_dns_label, shared, time::Now},
     runtime::{
-        apply::code,
+        apply::refused_watch,
         clock, lock,
         watches::{self, Change, ObjectKey, Store, StoredObject},
     },
@@ -317,7 +317,7 @@ impl Controller {
             let content = match change {
                 Ok(None) => SourceContent::Missing,
                 Ok(Some(object)) => SourceContent::Present(Arc::new(object.data)),
-                Err(error) => match refusal(&error) {
+                Err(error) => match refused_watch(&error) {
                     Some(why) => SourceContent::Forbidden(why),
                     // One lost connection; what was known stays true.
                     None => return,
@@ -342,16 +342,6 @@ async fn again_and_again<F: Future<Output = ()>>(what: &str, watch: impl Fn() ->
         }
         tokio::time::sleep(BEFORE_WATCHING_AGAIN).await;
     }
-}
-
-fn refusal(error: &watcher::Error) -> Option<String> {
-    let error = match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => error,
-        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => return None,
-    };
-    (code(error) == Some(403)).then(|| error.to_string())
 }
 
 #[cfg(test)]

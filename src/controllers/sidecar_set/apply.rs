@@ -101,7 +101,7 @@ impl Controller {
         for (name, tried) in tried.await.0 {
             if let Some(pod) = observed.pods.get(&name) {
                 let turn = Turn::Reset(name.clone());
-                self.tell_reset(pod, &tried, self.was_refused(job, &turn));
+                self.report_reset(pod, &tried, self.was_refused(job, &turn));
             }
             is_over |= self.note(job, Turn::Reset(name), tried, pass).is_over;
         }
@@ -113,7 +113,7 @@ impl Controller {
     }
 
     /// Tells of a reset, and of one that fails the first time alone.
-    fn tell_reset(&self, pod: &PodView, tried: &Tried, was_refused: bool) {
+    fn report_reset(&self, pod: &PodView, tried: &Tried, was_refused: bool) {
         let events = &self.context.events;
         let why = match tried {
             Tried::Written => {

@@ -34,7 +34,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether one that was in use may be superfluous now. Nobody tells of that: they are not watched.
+    /// Whether one that was in use may be superfluous now. No event says so: revisions are not watched.
     fn may_shrink(&self, used: &BTreeSet<String>, is_settled: bool) -> bool {
         !self.is_short && (!self.used.is_subset(used) || is_settled && !self.was_settled)
     }

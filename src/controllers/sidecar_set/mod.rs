@@ -11,6 +11,7 @@
 //! say in status and in conditions of Pods. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
 
 mod apply;
+mod events;
 mod history;
 mod known;
 mod mark;
@@ -19,7 +20,6 @@ mod missed;
 mod observe;
 mod record;
 mod repair;
-mod tell;
 #[cfg(test)]
 mod tests;
 
@@ -42,7 +42,7 @@ use self::{
     observe::labels_of,
     repair::Repairs,
 };
-use super::{Context, Registration, Runner, Started};
+use super::{Context, Registration, Runner, Started, handling};
 use crate::{
     api::apps::sidecar_set::SidecarSetStatus,
     domain::{
@@ -55,7 +55,7 @@ use crate::{
         },
         workload::turns::Turns,
     },
-    k8s::{invalid::Invalid, node::NodeView, pod::PodView, rbac::Rule},
+    k8s::{invalid::Invalid, rbac::Rule},
     runtime::{
         clock, lock,
         pass::{Memories, Pass},
@@ -105,7 +105,7 @@ struct Controller {
     searching: Mutex<()>,
     repairs: Mutex<Repairs>,
     queue: Arc<Queue<ObjectKey>>,
-    memories: Memories<Memory>,
+    memories: Memories<SidecarMemory>,
     revisions: Revisions,
     pods: PodControl,
     status: StatusWriter,
@@ -114,7 +114,7 @@ struct Controller {
 
 /// What is remembered of a SidecarSet that has Pods. Everything can be lost.
 #[derive(Default)]
-struct Memory {
+struct SidecarMemory {
     /// What was refused, and is tried after the others.
     turns: Turns<Turn>,
     /// When it is due again, for the spec of this generation.
@@ -124,8 +124,8 @@ struct Memory {
     pods: usize,
     /// Its revisions.
     seen: Seen,
-    /// UIDs of the Pods of which it was told that they lack them.
-    told: BTreeSet<String>,
+    /// UIDs of the Pods whose lack of them an event has reported.
+    reported: BTreeSet<String>,
     /// How many were to be updated in place in the last pass and cannot be; in the first one, what the status says.
     not_upgradable: Option<usize>,
     marks: Marks,
@@ -148,14 +148,8 @@ impl Job {
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
-    let on_node = {
-        let controller = controller.clone();
-        move |change: &Change<'_, NodeView>| controller.node_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
+    let on_node = handling(&controller, Controller::node_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod).on_node(on_node)
 }
 
@@ -282,8 +276,8 @@ impl Controller {
         // What has just been written is counted in the next pass, which follows at once.
         let is_settled = !pass.again;
         let repair = if is_settled {
-            self.tell_missed(&job, &mut pass);
-            self.tell_not_upgradable(&job, &plan.counts);
+            self.report_missed(&job, &mut pass);
+            self.report_not_upgradable(&job, &plan.counts);
             self.repair(&job, &observed, &mut pass).await
         } else {
             self.last_repair(&job, &observed)

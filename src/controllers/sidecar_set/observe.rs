@@ -185,7 +185,7 @@ impl Controller {
         let index = lock(&self.index);
         for (target, pod) in found {
             let key = ObjectKey::of(pod.as_ref());
-            // Of what has changed since then its own news tell.
+            // Later changes come as events of their own.
             let is_same = index.get(target.name()).is_some_and(|now| Arc::ptr_eq(&now.0, &target.0))
                 && pods.get(&key).is_some_and(|now| Arc::ptr_eq(&now, &pod));
             if is_same {

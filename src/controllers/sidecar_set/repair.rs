@@ -105,15 +105,15 @@ impl Controller {
             return Some(Repair::InjectionPaused);
         }
         let now = clock::now();
-        if let Some((left, told)) = self.looked_lately(name, now) {
+        if let Some((left, repair)) = self.looked_lately(name, now) {
             if observed.uninjected > 0 {
                 pass.look_after(Some(left));
             }
-            return Some(told);
+            return Some(repair);
         }
-        let told = self.repair_now(job, now, pass).await;
-        lock(&self.repairs).by_set.entry(name.into()).or_default().looked = Some((now.mono, told.clone()));
-        Some(told)
+        let repair = self.repair_now(job, now, pass).await;
+        lock(&self.repairs).by_set.entry(name.into()).or_default().looked = Some((now.mono, repair.clone()));
+        Some(repair)
     }
 
     /// How the repair was when it was looked at last: it goes on when updates do not.
@@ -127,15 +127,15 @@ impl Controller {
         }
         let looked = lock(&self.repairs).by_set.get(&*job.spec.name).and_then(|of| of.looked.clone());
         let unknown = if observed.uninjected > 0 { Repair::UnderWay(None) } else { Repair::Done };
-        Some(looked.map_or(unknown, |(_, told)| told))
+        Some(looked.map_or(unknown, |(_, repair)| repair))
     }
 
     /// The rest of the pause after the last look, and what came of that.
     fn looked_lately(&self, set: &str, now: Now) -> Option<(Duration, Repair)> {
         let repairs = lock(&self.repairs);
-        let (looked, told) = repairs.by_set.get(set)?.looked.as_ref()?;
+        let (looked, repair) = repairs.by_set.get(set)?.looked.as_ref()?;
         let left = (*looked + PAUSE).saturating_sub(now.mono);
-        (!left.is_zero()).then(|| (left, told.clone()))
+        (!left.is_zero()).then(|| (left, repair.clone()))
     }
 
     async fn repair_now(&self, job: &Job, now: Now, pass: &mut Pass) -> Repair {

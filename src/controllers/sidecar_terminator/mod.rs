@@ -13,7 +13,7 @@ use kube::{Api, api::PostParams, runtime::watcher::Config};
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use serde_json::json;
 
-use super::{Context, Registration, Runner, Started};
+use super::{Context, Registration, Runner, Started, handling};
 use crate::{
     api::{
         crr::{
@@ -87,10 +87,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
     let help = "Steps of the sidecar terminator: requests, Pods ended, images swapped, by result of the write";
     context.metrics.register("kruise_sidecar_terminator_steps", help, &controller.steps);
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 

@@ -105,7 +105,7 @@ impl Controller {
         left
     }
 
-    /// What was refused before does not stand in the way of the others.
+    /// Creations that were refused before come last, so that they do not hold up the others.
     fn put_refused_last(&self, job: &Job, creations: &mut [Action]) {
         let ordinal = |action: &Action| if let Action::Create { ordinal, .. } = action { Some(*ordinal) } else { None };
         let wanted: BTreeSet<i32> = creations.iter().filter_map(ordinal).collect();

@@ -24,7 +24,7 @@ use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use super::{
-    Context, Registration, Runner, Started,
+    Context, Registration, Runner, Started, handling,
     pod_set::{Aside, BUILT_IN_PAUSE, Common, POD_WORKERS, Pass, PodSets},
 };
 use crate::{
@@ -95,13 +95,13 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     claim_control: ClaimControl<SizedClaim>,
     revisions: Revisions,
-    common: PodSets<Memory>,
+    common: PodSets<StatefulSetMemory>,
     pre_downloads: PreDownloads,
 }
 
 /// What is remembered of a set. Everything can be lost.
 #[derive(Default)]
-struct Memory {
+struct StatefulSetMemory {
     /// Its revisions, for one generation of its spec.
     resolved: Option<Resolved>,
     /// Its template with defaults, for one generation, if they are missing.
@@ -118,7 +118,7 @@ struct Memory {
     pre_download: Notes,
 }
 
-impl AsMut<Common> for Memory {
+impl AsMut<Common> for StatefulSetMemory {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }
@@ -126,10 +126,7 @@ impl AsMut<Common> for Memory {
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     let controller = Arc::new(Controller::new(context));
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 

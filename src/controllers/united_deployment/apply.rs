@@ -44,7 +44,7 @@ enum Sort {
 }
 
 impl Sort {
-    /// Its place in [`super::Memory::windows`].
+    /// Its place in [`super::UnitedMemory::windows`].
     fn window(self) -> usize {
         match self {
             Self::Create => 0,

@@ -86,12 +86,12 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     revisions: Revisions,
     statuses: StatusWriter,
-    memories: Memories<Memory>,
+    memories: Memories<UnitedMemory>,
 }
 
 /// What is remembered of an object. Everything can be lost.
 #[derive(Default)]
-struct Memory {
+struct UnitedMemory {
     /// Its revisions, for one generation.
     resolved: Option<revisions::ResolvedFor>,
     /// The last warning for each reason.

@@ -735,7 +735,7 @@ async fn creations_start_slowly_and_a_refusal_of_one_keeps_no_other() {
     for (code, tried) in [(403, 1), (422, 6)] {
         empty(&world);
         // It has grown with those that were created before.
-        world.controller.memories.with(&world.key(), |memory| memory.windows = Memory::default().windows);
+        world.controller.memories.with(&world.key(), |memory| memory.windows = UnitedMemory::default().windows);
         lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(code));
         world.controller.reconcile(&world.key()).await.unwrap_err();
         let created = lock(&world.writes)

@@ -26,7 +26,7 @@ use kube::runtime::watcher::Config;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 
 use self::observe::Workload;
-use super::{Context, Registration, Runner, Started, lock};
+use super::{Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels, wr::WorkloadRestart},
     domain::kinds::workload_restart::{self, ObservedPods, PodFacts},
@@ -132,10 +132,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     context.metrics.register("kruise_workload_restart_rounds_completed", help, &metrics.rounds);
     let help = "Pods that WorkloadRestarts have begun to restart";
     context.metrics.register("kruise_workload_restart_pods_started", help, &metrics.pods);
-    let on_pod = {
-        let controller = controller.clone();
-        move |change: &Change<'_, PodView>| controller.pod_changed(change)
-    };
+    let on_pod = handling(&controller, Controller::pod_changed);
     Started::new(controller.run(workers, shutdown)).on_pod(on_pod)
 }
 

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject},
-    runtime::watcher,
 };
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
@@ -21,7 +20,7 @@ use crate::{
     domain::kinds::workload_restart::TriggerContent,
     k8s::name::ObjectName,
     runtime::{
-        apply::code,
+        apply::refused_watch,
         watches::{self, ObjectKey, StoreIndex},
     },
 };
@@ -104,7 +103,7 @@ impl Controller {
                     hash: hashed(&[&data(&object).to_string()], 16),
                     changed: last_change(&object),
                 },
-                Err(error) => match refusal(&error) {
+                Err(error) => match refused_watch(&error) {
                     Some(why) => TriggerContent::Forbidden(why),
                     // One lost connection; what was known stays true.
                     None => return,
@@ -133,16 +132,6 @@ fn data(object: &DynamicObject) -> Value {
 /// restart more Pods than necessary, never fewer.
 fn last_change(object: &DynamicObject) -> Option<jiff::Timestamp> {
     object.managed_fields().iter().filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max()
-}
-
-fn refusal(error: &watcher::Error) -> Option<String> {
-    let error = match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => error,
-        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => return None,
-    };
-    (code(error) == Some(403)).then(|| error.to_string())
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl Controller {
         pass.look_after(outcome.look_after());
         if let (Outcome::Written(_), Some(plan)) = (&outcome, plan) {
             for event in &plan.events {
-                self.tell(spread, event);
+                self.emit(spread, event);
             }
         }
         Ok(match outcome {
@@ -84,7 +84,7 @@ impl Controller {
         })
     }
 
-    fn tell(&self, spread: &WorkloadSpread, event: &SpreadEvent) {
+    fn emit(&self, spread: &WorkloadSpread, event: &SpreadEvent) {
         let expired = |record| {
             self.metrics.expired.get_or_create(&ExpiryLabels { record }).inc();
         };

@@ -199,7 +199,7 @@ impl Controller {
         Ok(own)
     }
 
-    /// Reads Pods without a note and their nodes, by UID, a few at a time: those of which it is not known where they belong.
+    /// Reads the Pods whose subset is not known, and their nodes, a few at a time; by UID.
     async fn read_missed(
         &self,
         key: &ObjectKey,

@@ -137,7 +137,7 @@ impl State {
 
 /// What a refresh looks at.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
+pub struct ObservedPod<'a> {
     /// The workload's hooks, if it has any.
     pub lifecycle: Option<&'a Lifecycle>,
     /// The Pod is bound to a node.
@@ -158,7 +158,7 @@ pub fn after_update(lifecycle: Option<&Lifecycle>, pod: &impl Hooked) -> State {
 }
 
 /// The state that a Pod moves to by itself, if any.
-pub fn refresh(state: &State, observed: &Observed<'_>, pod: &impl Hooked) -> Option<State> {
+pub fn refresh(state: &State, observed: &ObservedPod<'_>, pod: &impl Hooked) -> Option<State> {
     let hook =
         |pick: fn(&Lifecycle) -> &Option<Hook>| observed.lifecycle.and_then(|lifecycle| pick(lifecycle).as_ref());
     let update = hook(|lifecycle| &lifecycle.in_place_update);
@@ -234,7 +234,7 @@ mod tests {
 
     fn step(state: State, lifecycle: Option<&Lifecycle>, pod: &Pod, facts: (bool, bool, bool)) -> Option<State> {
         let (is_scheduled, is_on_update_revision, is_updated) = facts;
-        refresh(&state, &Observed { lifecycle, is_scheduled, is_on_update_revision, is_updated }, pod)
+        refresh(&state, &ObservedPod { lifecycle, is_scheduled, is_on_update_revision, is_updated }, pod)
     }
 
     #[test]

@@ -20,13 +20,13 @@ use crate::{
 /// The party of ContainerRecreateRequests, as OpenKruise names it.
 const OF_REQUESTS: &str = "ContainerRecreateRequest";
 
-/// Somebody's wish that a Pod be NotReady.
+/// An entry that keeps a Pod NotReady.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotReadyKey {
     /// The party.
     pub user_agent: String,
-    /// What it distinguishes its wishes by.
+    /// What tells its entries apart.
     pub key: String,
 }
 

@@ -130,7 +130,7 @@ pub fn refresh(
     }
     let label = pod.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default();
     let is_updated = inplace::is_complete(&observed, annotations.state.as_ref(), annotations.grace.is_some()).done;
-    let observed = lifecycle::Observed {
+    let observed = lifecycle::ObservedPod {
         lifecycle,
         is_scheduled: !pod.node_name.is_empty(),
         is_on_update_revision: revision::is_same(label, update_revision),

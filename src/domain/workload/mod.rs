@@ -13,5 +13,6 @@ pub mod revisions;
 pub mod rollout;
 pub mod status;
 pub mod steps;
+pub mod subset;
 pub mod turns;
 pub mod update_order;

@@ -25,7 +25,7 @@ const FEW: i32 = 3;
 
 /// What a decision rests on.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub struct ObservedUpdate<'a> {
     /// The workload.
     pub owner: &'a OwnerRef,
     /// Its annotations.
@@ -82,9 +82,9 @@ pub enum Decision {
     Create(Vec<Value>),
 }
 
-/// The wishes in a workload's annotations.
+/// The options of image jobs in a workload's annotations.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Wishes {
+pub struct JobOptions {
     /// Nodes that pull at a time.
     pub parallelism: i32,
     /// Seconds that one attempt may take.
@@ -93,7 +93,7 @@ pub struct Wishes {
     pub min_updated_ready: i32,
 }
 
-impl Wishes {
+impl JobOptions {
     /// Reads them; shares are of `replicas`.
     ///
     /// # Errors
@@ -127,8 +127,8 @@ impl Wishes {
 }
 
 /// Decides for a revision that is being rolled out. That no job was worth while is decided anew when the spec changes.
-pub fn decide(observed: &Observed<'_>) -> Decision {
-    let Observed { annotations, replicas, updated_ready, update, from, .. } = observed;
+pub fn decide(observed: &ObservedUpdate<'_>) -> Decision {
+    let ObservedUpdate { annotations, replicas, updated_ready, update, from, .. } = observed;
     let marked = |key: &str| update.pointer("/metadata/labels").and_then(|l| l.get(key)).is_some();
     if marked(labels::PRE_DOWNLOAD_CREATED) {
         return Decision::Decided;
@@ -137,11 +137,11 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
         true => Decision::Decided,
         false => Decision::Ignore(why),
     };
-    let wishes = match Wishes::of(*annotations, *replicas) {
-        Ok(wishes) => wishes,
+    let options = match JobOptions::of(*annotations, *replicas) {
+        Ok(options) => options,
         Err(Invalid(why)) => return Decision::Refuse(why),
     };
-    if wishes.min_updated_ready > *updated_ready {
+    if options.min_updated_ready > *updated_ready {
         return Decision::Wait;
     }
     if let Some(why) = not_worth_while(observed) {
@@ -152,12 +152,12 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     };
     let jobs: Vec<Value> = changed_images(from, &to)
         .into_iter()
-        .map(|(container, image)| job(observed, &to, wishes, container, image))
+        .map(|(container, image)| job(observed, &to, options, container, image))
         .collect();
     if jobs.is_empty() { ignore("no image differs".into()) } else { Decision::Create(jobs) }
 }
 
-fn not_worth_while(observed: &Observed<'_>) -> Option<String> {
+fn not_worth_while(observed: &ObservedUpdate<'_>) -> Option<String> {
     let replicas = observed.replicas;
     let (kept_old, max_unavailable, is_any) = match &observed.rollout {
         Rollout::Anew(field) => return Some(format!("{field}: Pods are not updated in place")),
@@ -185,8 +185,8 @@ fn changed_images<'a>(from: &Value, to: &'a Value) -> Vec<(&'a str, &'a str)> {
     images(to).filter(|(name, image)| before.get(name) != Some(image) && !image.is_empty()).collect()
 }
 
-fn job(observed: &Observed<'_>, to: &Value, wishes: Wishes, container: &str, image: &str) -> Value {
-    let Observed { owner, selector, update, .. } = observed;
+fn job(observed: &ObservedUpdate<'_>, to: &Value, options: JobOptions, container: &str, image: &str) -> Value {
+    let ObservedUpdate { owner, selector, update, .. } = observed;
     let name = update.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let hash = update.pointer("/metadata/labels").and_then(|l| l.get(labels::REVISION_HASH)).and_then(Value::as_str);
     let hash = hash.unwrap_or_else(|| revision::short(name));
@@ -213,8 +213,8 @@ fn job(observed: &Observed<'_>, to: &Value, wishes: Wishes, container: &str, ima
     let mut spec = json!({
         "image": image,
         "podSelector": selector,
-        "parallelism": wishes.parallelism,
-        "pullPolicy": {"timeoutSeconds": wishes.timeout_seconds, "backoffLimit": 1},
+        "parallelism": options.parallelism,
+        "pullPolicy": {"timeoutSeconds": options.timeout_seconds, "backoffLimit": 1},
         "completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 600},
         "sandboxConfig": sandbox,
     });
@@ -278,8 +278,8 @@ mod tests {
         }
 
         /// Six replicas, updated in place, one at a time; two are ready on the new revision.
-        fn observed<'a>(&'a self, update: &'a Value, from: &'a Value) -> Observed<'a> {
-            Observed {
+        fn observed<'a>(&'a self, update: &'a Value, from: &'a Value) -> ObservedUpdate<'a> {
+            ObservedUpdate {
                 owner: &self.owner,
                 annotations: Some(&self.annotations),
                 selector: &self.selector,
@@ -304,7 +304,7 @@ mod tests {
         json!({"metadata": {"name": "web-56d8c567b5", "labels": labels_of}, "data": revision::data(&template("side:2"))})
     }
 
-    fn decide_with(change: impl FnOnce(Observed<'_>) -> Observed<'_>) -> Decision {
+    fn decide_with(change: impl FnOnce(ObservedUpdate<'_>) -> ObservedUpdate<'_>) -> Decision {
         let (world, update, from) = (World::new(), update(json!({})), template("side:1"));
         decide(&change(world.observed(&update, &from)))
     }
@@ -352,7 +352,7 @@ mod tests {
         let anew = Rollout::Anew("updateStrategy.type is \"OnDelete\"".into());
         let decided = |label: Option<&str>, rollout: Rollout| {
             let update = update(label.map_or_else(|| json!({}), |label| json!({ label: "true" })));
-            decide(&Observed { rollout, ..world.observed(&update, &from) })
+            decide(&ObservedUpdate { rollout, ..world.observed(&update, &from) })
         };
         let in_place = Rollout::InPlace { kept_old: 0, max_unavailable: 1 };
         for rollout in [&anew, &in_place] {
@@ -371,29 +371,35 @@ mod tests {
             let mut world = World::new();
             world.annotations.insert(labels::PRE_DOWNLOAD_MIN_UPDATED_READY.into(), min.into());
             let (update, from) = (update(json!({})), template("side:1"));
-            let decision = decide(&Observed { updated_ready: ready, ..world.observed(&update, &from) });
+            let decision = decide(&ObservedUpdate { updated_ready: ready, ..world.observed(&update, &from) });
             assert_eq!(decision == Decision::Wait, waits, "{min} {ready}");
         }
     }
 
     #[test]
     fn what_is_not_worth_while_is_ignored_and_says_why() {
-        type Change = fn(Observed<'_>) -> Observed<'_>;
+        type Change = fn(ObservedUpdate<'_>) -> ObservedUpdate<'_>;
         let cases: [(Change, &str); 5] = [
-            (|o| Observed { rollout: Rollout::Anew("type is \"ReCreate\"".into()), ..o }, "type is \"ReCreate\": Pods"),
-            (|o| Observed { replicas: 3, ..o }, "only 3 replicas"),
-            (|o| Observed { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 6 }, ..o }, "at once"),
-            (|o| Observed { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 7 }, ..o }, "at once"),
-            (|o| Observed { in_place: Err(NotInPlace::Differs("template.spec.nodeName".into())), ..o }, "nodeName"),
+            (
+                |o| ObservedUpdate { rollout: Rollout::Anew("type is \"ReCreate\"".into()), ..o },
+                "type is \"ReCreate\": Pods",
+            ),
+            (|o| ObservedUpdate { replicas: 3, ..o }, "only 3 replicas"),
+            (|o| ObservedUpdate { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 6 }, ..o }, "at once"),
+            (|o| ObservedUpdate { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 7 }, ..o }, "at once"),
+            (
+                |o| ObservedUpdate { in_place: Err(NotInPlace::Differs("template.spec.nodeName".into())), ..o },
+                "nodeName",
+            ),
         ];
         for (change, why) in cases {
             let decision = decide_with(change);
             assert!(matches!(&decision, Decision::Ignore(text) if text.contains(why)), "{why}: {decision:?}");
         }
         let goes_on: [Change; 3] = [
-            |o| Observed { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 5 }, ..o },
-            |o| Observed { rollout: Rollout::InPlace { kept_old: 1, max_unavailable: 6 }, ..o },
-            |o| Observed { replicas: 4, ..o },
+            |o| ObservedUpdate { rollout: Rollout::InPlace { kept_old: 0, max_unavailable: 5 }, ..o },
+            |o| ObservedUpdate { rollout: Rollout::InPlace { kept_old: 1, max_unavailable: 6 }, ..o },
+            |o| ObservedUpdate { replicas: 4, ..o },
         ];
         for (i, change) in goes_on.into_iter().enumerate() {
             assert!(matches!(decide_with(change), Decision::Create(_)), "{i}");
@@ -403,16 +409,19 @@ mod tests {
     }
 
     #[test]
-    fn shortfall_21_wishes_are_validated_and_shares_are_understood() {
+    fn shortfall_21_options_are_validated_and_shares_are_understood() {
         let prefix = "apps.kruise.io/image-predownload";
-        let wishes = |key: &str, value: &str| {
-            Wishes::of(Some(&BTreeMap::from([(format!("{prefix}-{key}"), value.to_owned())])), 10)
+        let options = |key: &str, value: &str| {
+            JobOptions::of(Some(&BTreeMap::from([(format!("{prefix}-{key}"), value.to_owned())])), 10)
         };
-        assert_eq!(Wishes::of(None, 10), Ok(Wishes { parallelism: 1, timeout_seconds: 300, min_updated_ready: 0 }));
-        assert_eq!(wishes("parallelism", "4").unwrap().parallelism, 4);
-        assert_eq!(wishes("parallelism", "25%").unwrap().parallelism, 3);
-        assert_eq!(wishes("timeout-seconds", "60").unwrap().timeout_seconds, 60);
-        assert_eq!(wishes("min-updated-ready-pods", "11%").unwrap().min_updated_ready, 2);
+        assert_eq!(
+            JobOptions::of(None, 10),
+            Ok(JobOptions { parallelism: 1, timeout_seconds: 300, min_updated_ready: 0 })
+        );
+        assert_eq!(options("parallelism", "4").unwrap().parallelism, 4);
+        assert_eq!(options("parallelism", "25%").unwrap().parallelism, 3);
+        assert_eq!(options("timeout-seconds", "60").unwrap().timeout_seconds, 60);
+        assert_eq!(options("min-updated-ready-pods", "11%").unwrap().min_updated_ready, 2);
         for (key, value) in [
             ("parallelism", "-1"),
             ("parallelism", "many"),
@@ -423,7 +432,7 @@ mod tests {
             ("min-updated-ready-pods", "-5%"),
             ("min-updated-ready-pods", "99999999999"),
         ] {
-            let Invalid(error) = wishes(key, value).unwrap_err();
+            let Invalid(error) = options(key, value).unwrap_err();
             assert!(error.contains(&format!("{prefix}-{key} is {value:?}; want a")), "{error}");
         }
         let mut world = World::new();
@@ -440,7 +449,7 @@ mod tests {
         let mut update = update(json!({"controller.kubernetes.io/hash": "56d8c567b5"}));
         update["metadata"]["name"] = long.into();
         let (world, to) = (World::new(), template("s"));
-        let job = job(&world.observed(&update, &to), &to, Wishes::of(None, 1).unwrap(), "c", "i");
+        let job = job(&world.observed(&update, &to), &to, JobOptions::of(None, 1).unwrap(), "c", "i");
         assert_eq!(job["spec"]["podSelector"]["matchExpressions"][0]["values"], json!(["56d8c567b5"]));
     }
 }

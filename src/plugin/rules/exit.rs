@@ -41,7 +41,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A command that cannot go on: how it ends, and what to tell.
+/// A command that cannot go on: its exit code and message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Stop {

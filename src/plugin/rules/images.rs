@@ -56,7 +56,7 @@ pub fn set(workload: &Value, images: &[Image]) -> Result<Option<Write>, Stop> {
     let mut containers: Vec<(String, &Value)> = Vec::new();
     for list in ["containers", "initContainers"] {
         let pointer = format!("{}/{list}", Holds::of(workload).at());
-        // One without a name cannot be told from another that takes its place.
+        // One without a name cannot be distinguished from another that takes its place.
         let all =
             workload.list(&pointer).iter().enumerate().filter(|(_, container)| !container.text("/name").is_empty());
         containers.extend(all.map(|(i, container)| (format!("{pointer}/{i}"), container)));

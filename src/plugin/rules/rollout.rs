@@ -126,23 +126,23 @@ pub const ROLLS: &[Rolls] = &[
 /// Conditions that say why Pods are not made or updated.
 const FAILURES: [&str; 5] = ["FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod", "Stalled"];
 
-/// What is said of a kind that is none of them.
+/// The error for any other kind.
 pub const OF_OTHERS: &str = "has no roll-outs here (those of the built-in kinds are kubectl's own)";
 
 /// How far a roll-out is, as the status says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Pods that there are to be.
+    /// Pods that the spec wants.
     replicas: i64,
-    /// Of them, those that are to be new.
+    /// Of them, those that the roll-out is to update.
     expected: i64,
-    /// Those that are new.
+    /// Those that are updated.
     updated: i64,
     /// Of them, available.
     available: i64,
     /// The revision that Pods are updated to.
     revision: String,
-    /// Why it does not move by itself.
+    /// What holds it, if it does not continue by itself.
     held: Option<String>,
 }
 
@@ -185,7 +185,7 @@ fn daemon_set(object: &Value) -> Figures {
     let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
     let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Down)));
     let updated = object.int("/status/updatedNumberScheduled");
-    // With a selector the status does not tell how many nodes are meant: it is over when the set says so.
+    // With a selector the status does not say how many nodes are meant: it is over when the set says so.
     let has_selector = object.pointer("/spec/updateStrategy/rollingUpdate/selector").is_some_and(Value::is_object);
     let is_over = condition(object, "Ready").is_some_and(|ready| ready.text("/status") == "True");
     let expected = if has_selector && is_over { updated } else { (nodes - kept).clamp(0, nodes.max(0)) };
@@ -207,7 +207,7 @@ fn sidecar_set(object: &Value) -> Figures {
     let kept = spec.as_ref().map_or(0, |spec| i64::from(kept_old(spec.partition, whole)));
     let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
     let (ready, waits) = (is_true("Ready"), is_true("Reconciling"));
-    // With a selector the status does not tell how many Pods are meant: it is over when the SidecarSet says so.
+    // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
     let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector"));
     let held = match (ready, waits) {
         (Some(ready), _) if matches!(ready.text("/reason"), "NotUpdate" | "NotUpgradable") => {
@@ -287,7 +287,7 @@ pub struct Pin {
 /// When a roll-out counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Until {
-    /// The Pods that are to be new are new, as `updatedReplicas` counts them.
+    /// All Pods of the roll-out are updated, as `updatedReplicas` counts them.
     Updated,
     /// They are available too.
     #[default]

@@ -11,7 +11,10 @@ use crate::{
         },
         labels::{MATCHED_SPREAD, SUBSET_NAME},
     },
-    domain::kinds::workload_spread::{count::SCHEDULABLE, replicas, spec::SpreadSpec},
+    domain::{
+        kinds::workload_spread::{replicas, spec::SpreadSpec},
+        workload::subset::SCHEDULABLE,
+    },
     k8s::{invalid::Invalid, pointer::escaped},
 };
 

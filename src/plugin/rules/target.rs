@@ -72,7 +72,7 @@ pub fn targets(arguments: &[String]) -> Result<Vec<Target>, Stop> {
     targets_among(arguments, &|_| true, "cannot be restarted")
 }
 
-/// The same of the kinds that fit; `otherwise` is said of the others.
+/// The same for the kinds that fit; `otherwise` is the error for the others.
 ///
 /// # Errors
 /// Naming the argument and what is allowed.

@@ -134,6 +134,7 @@ fn set_defaults(spec: &mut Object) {
         rolling.insert("rollingUpdateType".into(), json!(rules::STANDARD));
     }
     set_default(rolling, "rollingUpdateType", json!(rules::STANDARD));
+    set_default(rolling, "partition", json!(0));
     let is_given = |key: &str| rolling.get(key).is_some_and(|value| !value.is_null());
     let limits = match is_given("maxUnavailable") || is_given("maxSurge") {
         _ if is_surging => Some(SURGING_LIMITS),

@@ -1,7 +1,7 @@
 //! Admission of PersistentPodStates: fields, and others for the same target. Nothing is changed.
 //!
-//! CREATE fails closed, UPDATE fails open and never stands in the way of what is being deleted. That the target stays is CEL in
-//! the schema. An update is not refused for what it does not change.
+//! CREATE fails closed, UPDATE fails open and lets every change of an object through that is being deleted. That the target
+//! stays is CEL in the schema. An update is not refused for what it does not change.
 
 use std::sync::Arc;
 

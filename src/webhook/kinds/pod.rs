@@ -130,10 +130,10 @@ fn restored(pod: &Value, admitted: &Admitted, state: &PersistentPodState) -> Opt
     let mut with = pod.clone();
     json_patch::patch(&mut with, &admitted.patch).ok()?;
     let mut wanted = with.clone();
-    let told = restore::restore(&mut wanted, state)?;
+    let notes = restore::restore(&mut wanted, state)?;
     let patch = json_patch::Patch([admitted.patch.0.clone(), json_patch::diff(&with, &wanted).0].concat());
     let mut warnings = admitted.warnings.clone();
-    warnings.extend(told);
+    warnings.extend(notes);
     warnings.truncate(MOST_WARNINGS);
     Some(Admitted { patch, warnings })
 }
@@ -513,10 +513,7 @@ mod tests {
     /// No API server, and no list of SidecarSets yet; the only subset of a WorkloadSpread has no limit.
     #[tokio::test(start_paused = true)]
     async fn a_pod_refused_without_its_sidecars_is_not_judged_twice_in_the_time_of_one() {
-        let broken = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
-            Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-        });
-        let client = kube::Client::new(broken, "default");
+        let client = crate::runtime::fake_api::nobody();
         let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
         context.pod_states.know_of_none();
         context.spreads.know(&[json!({"metadata": {"name": "ws", "namespace": "ns", "uid": "w"},

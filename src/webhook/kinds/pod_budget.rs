@@ -1,7 +1,7 @@
 //! Pods that are to be taken out of service: deletion, eviction, update in place, resize. Their budgets decide. When they let
 //! a Pod go that is counted in a subset of a WorkloadSpread, that is recorded last.
 //!
-//! [`wish`] reads a request (pure); [`Budgets::take`](crate::budgets::Budgets::take) decides and writes the grant down
+//! [`disruption`] reads a request (pure); [`Budgets::take`](crate::budgets::Budgets::take) decides and writes the grant down
 //! before it is given.
 //!
 //! Whoever can dial the webhook can invent a Pod, so of the object in a request only name and UID count: the Pod is read
@@ -65,13 +65,13 @@ const RELATE_LIMIT: Duration = Duration::from_secs(1);
 /// Removes what is left in a namespace that is going. Nothing brings its Pods back, so no budget would ever let them go.
 const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
 
-/// What a request wants of a Pod.
+/// What a request does to a Pod in service.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wish {
+pub enum Disruption {
     /// Nothing that a budget guards.
-    Harmless,
-    /// To take this Pod out of service.
-    Pod(Named, Operation),
+    None,
+    /// It takes this Pod out of service.
+    Of(Named, Operation),
 }
 
 /// A Pod that a request names.
@@ -83,11 +83,11 @@ pub struct Named {
     pub uid: Option<String>,
 }
 
-/// Reads a request.
+/// Which Pod a request takes out of service.
 ///
 /// # Errors
 /// It names no Pod.
-pub fn wish(request: &Request) -> Result<Wish, Denied> {
+pub fn disruption(request: &Request) -> Result<Disruption, Denied> {
     let named = |object: &Value, uid: Option<String>| -> Result<Named, Denied> {
         let own = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let name = ObjectName::parse(if request.name.is_empty() { own } else { &request.name });
@@ -99,19 +99,19 @@ pub fn wish(request: &Request) -> Result<Wish, Denied> {
     };
     let of_old = |operation| {
         let uid = request.old_object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        Ok(Wish::Pod(named(&request.old_object, Some(uid.to_owned()))?, operation))
+        Ok(Disruption::Of(named(&request.old_object, Some(uid.to_owned()))?, operation))
     };
     match (request.operation.as_str(), request.sub_resource.as_str()) {
-        ("DELETE", "") if request.user_info.username == NAMESPACE_CONTROLLER => Ok(Wish::Harmless),
+        ("DELETE", "") if request.user_info.username == NAMESPACE_CONTROLLER => Ok(Disruption::None),
         // An old API server may not show what it deletes.
-        ("DELETE", "") if !request.old_object.is_object() => Ok(Wish::Harmless),
+        ("DELETE", "") if !request.old_object.is_object() => Ok(Disruption::None),
         ("DELETE", "") => of_old(Operation::Delete),
         ("UPDATE", "" | "resize") => match update::operation_of(&request.old_object, &request.object) {
             Some(operation) => of_old(operation),
-            None => Ok(Wish::Harmless),
+            None => Ok(Disruption::None),
         },
-        ("CREATE", "eviction") => Ok(Wish::Pod(named(&request.object, None)?, Operation::Evict)),
-        _ => Ok(Wish::Harmless),
+        ("CREATE", "eviction") => Ok(Disruption::Of(named(&request.object, None)?, Operation::Evict)),
+        _ => Ok(Disruption::None),
     }
 }
 
@@ -124,7 +124,7 @@ pub fn is_dry_run(request: &Request) -> bool {
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
     Box::pin(async move {
-        let Wish::Pod(named, operation) = wish(&request)? else { return Ok(Admitted::unchanged()) };
+        let Disruption::Of(named, operation) = disruption(&request)? else { return Ok(Admitted::unchanged()) };
         let budgets = &context.budgets;
         let nothing_guards = budgets.is_known() && !budgets.guards(&request.namespace);
         let is_free = nothing_guards || !operation.is_guarded(&context.gates);

@@ -1,6 +1,6 @@
 //! Admission of PodUnavailableBudgets: their annotations, and others for the same Pods. The fields are CEL in the schema.
 //!
-//! CREATE fails closed, UPDATE fails open, and never stands in the way of what is being deleted.
+//! CREATE fails closed, UPDATE fails open and lets every change of an object through that is being deleted.
 
 use std::sync::Arc;
 

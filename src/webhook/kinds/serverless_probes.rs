@@ -269,16 +269,10 @@ mod tests {
 
     async fn asked(gates: &[&str], list: Result<Value, u16>) -> Value {
         let gates = FeatureGates::parse(gates, None).unwrap();
-        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
-            let (code, body) = match &list {
-                Ok(list) => (200, list.clone()),
-                Err(code) => (*code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code})),
-            };
-            let answer =
-                http::Response::builder().status(code).body(kube::client::Body::from(body.to_string().into_bytes()));
-            async move { Ok::<_, tower::BoxError>(answer.unwrap()) }
+        let client = crate::runtime::fake_api::answering(move |_, _| match &list {
+            Ok(list) => (200, list.clone()),
+            Err(code) => (*code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code})),
         });
-        let client = kube::Client::new(service, "default");
         let context = Context::new(gates, client, "kruise-system".into(), Default::default()).0;
         let request =
             Request { operation: "CREATE".into(), namespace: "a".into(), object: pod(), ..Request::default() };

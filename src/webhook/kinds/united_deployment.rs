@@ -275,7 +275,7 @@ fn set_defaults(spec: &mut Object) {
             }
         }
     }
-    // A total that nobody asked for would stand in the way of other numbers of the subsets.
+    // A default total would contradict the numbers of the subsets.
     if !every_has_number {
         set_default(spec, "replicas", json!(1));
     }

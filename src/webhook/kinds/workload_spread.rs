@@ -1,8 +1,8 @@
 //! Admission of WorkloadSpreads: fields, others for the same Pods, and what each subset makes of the target's Pod template,
 //! which the API server judges in a dry run. Nothing is changed.
 //!
-//! CREATE fails closed, UPDATE fails open and never stands in the way of what is being deleted. That the target stays is CEL in
-//! the schema. An update is not refused for what it does not change.
+//! CREATE fails closed, UPDATE fails open and lets every change of an object through that is being deleted. That the target
+//! stays is CEL in the schema. An update is not refused for what it does not change.
 
 use std::sync::Arc;
 

@@ -126,7 +126,7 @@ impl External {
         let found = found.map_err(|error| ExternalError::Unusable(self.source.to_string(), error))?;
         if serving.as_ref().is_none_or(|old| old.certified.cert != found.certified.cert) {
             let callers = self.callers.clone().map(|callers| callers as Arc<dyn ClientCertVerifier>);
-            installation::serve(tls, certs::tls_config_for(&found.certified, callers)?);
+            certs::serve(tls, certs::tls_config_for(&found.certified, callers)?);
             tracing::info!(not_after = %found.not_after, "serving a new certificate");
             self.metrics.certificate_expiry.set(found.not_after.as_second());
             *serving = Some(found);

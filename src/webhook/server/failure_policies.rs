@@ -19,7 +19,7 @@ impl OnFailure {
 }
 
 /// The entry that writes fields of a request which the daemon trusts: the instance to stop and its preStop hook. While it
-/// fails open, whoever creates a request supplies them.
+/// fails open, the author of a request can write them.
 const TRUSTED: &str = "mcontainerrecreaterequest.kb.io";
 
 /// The failure policies that an entry may have.
@@ -50,7 +50,7 @@ pub enum FailurePolicyError {
         "failure policy {0}=Fail is not allowed: it is called for updates, and they have to pass when the webhook is down; want Ignore"
     )]
     Update(&'static str),
-    /// Requests have to be checked, or whoever creates one says which instance is stopped and what runs before.
+    /// Requests have to be checked, or their authors choose the instance to stop and the hook that runs before.
     #[error(
         "failure policy {0}=Ignore is not allowed: users could then write the instance ids and preStop hooks of requests \
          themselves; remove it from the setting (key failure-policies of the ConfigMap kruise-feature-gates)"

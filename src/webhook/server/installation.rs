@@ -19,7 +19,7 @@ use kube::{
     core::PartialObjectMeta,
     runtime::{WatchStreamExt, watcher},
 };
-use rustls::{ServerConfig, server::danger::ClientCertVerifier};
+use rustls::server::danger::ClientCertVerifier;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -230,7 +230,7 @@ impl Installation {
             tokio::time::sleep(SETTLE).await;
         }
         let callers = self.callers.clone().map(|callers| callers as Arc<dyn ClientCertVerifier>);
-        serve(tls, certs::tls_config_for(&material.certified, callers)?);
+        certs::serve(tls, certs::tls_config_for(&material.certified, callers)?);
         tracing::info!(not_after = %material.not_after, "serving a new certificate");
         self.metrics.certificate_expiry.set(material.not_after.as_second());
         *serving = Some(material);
@@ -322,21 +322,6 @@ impl Installation {
             self.registered.send_replace(listed.into_iter().collect());
         }
     }
-}
-
-/// Serves from now on with this configuration.
-pub(super) fn serve(tls: &watch::Sender<Option<RustlsConfig>>, config: ServerConfig) {
-    let config = Arc::new(config);
-    tls.send_if_modified(|current| match current {
-        Some(current) => {
-            current.reload_from_config(config);
-            false
-        }
-        None => {
-            *current = Some(RustlsConfig::from_config(config));
-            true
-        }
-    });
 }
 
 /// The policy that protects against deletion is in force while its gate is on.

@@ -269,10 +269,7 @@ mod tests {
 
     /// No test here may reach an API server.
     fn shared(gates: FeatureGates) -> (Shared, watch::Sender<bool>) {
-        let service = tower::service_fn(async |_: Request<kube::client::Body>| {
-            Err::<axum::http::Response<kube::client::Body>, _>(io::Error::other("no API server in this test"))
-        });
-        let client = kube::Client::new(service, "default");
+        let client = crate::runtime::fake_api::nobody();
         let (stop, shutdown) = watch::channel(false);
         (
             Shared::new(

@@ -86,14 +86,14 @@ pub struct Union {
 }
 
 impl Union {
-    /// The namespaces of which there is something, of those that are listed now too while it is not known of all.
+    /// The namespaces of the union. While a part does not know its own yet, those that are listed now stay.
     pub fn beside(&self, listed: &[String]) -> BTreeSet<String> {
         let stay = listed.iter().filter(|_| !self.is_whole).cloned();
         self.names.iter().cloned().chain(stay).collect()
     }
 }
 
-/// Tells the union of namespaces that several parts know of, for ever. None at first, while one of them does not know yet.
+/// Publishes the union of namespaces that several parts know of, for ever. None at first, while one of them does not know yet.
 pub async fn unite(mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>, union: watch::Sender<Option<Union>>) {
     let late = tokio::time::sleep(ALL_PARTS);
     tokio::pin!(late);
@@ -101,11 +101,11 @@ pub async fn unite(mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>, un
         let known: Vec<Option<BTreeSet<String>>> =
             parts.iter_mut().map(|part| part.borrow_and_update().clone()).collect();
         let is_whole = known.iter().all(Option::is_some);
-        let is_told = is_whole || (late.is_elapsed() && known.iter().any(Option::is_some));
-        let all = is_told.then(|| Union { names: known.into_iter().flatten().flatten().collect(), is_whole });
-        union.send_if_modified(|told| {
-            let changed = *told != all;
-            *told = all;
+        let is_ready = is_whole || (late.is_elapsed() && known.iter().any(Option::is_some));
+        let all = is_ready.then(|| Union { names: known.into_iter().flatten().flatten().collect(), is_whole });
+        union.send_if_modified(|published| {
+            let changed = *published != all;
+            *published = all;
             changed
         });
         let changes = select_all(parts.iter_mut().map(|part| Box::pin(part.changed())));
@@ -186,20 +186,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_union_is_told_when_every_part_knows_and_whenever_one_changes() {
+    async fn the_union_is_published_when_every_part_knows_and_whenever_one_changes() {
         let (first, second) = (watch::Sender::new(None), watch::Sender::new(Some(set(&["bank"]))));
-        let (union, mut told) = watch::channel(None);
+        let (union, mut published) = watch::channel(None);
         let united = unite(vec![first.subscribe(), second.subscribe()], union);
         let changes = async {
             first.send_replace(Some(set(&["shop"])));
-            told.changed().await.unwrap();
-            assert_eq!(*told.borrow_and_update(), Some(whole(&["bank", "shop"])));
+            published.changed().await.unwrap();
+            assert_eq!(*published.borrow_and_update(), Some(whole(&["bank", "shop"])));
             second.send_replace(Some(set(&[])));
-            told.changed().await.unwrap();
-            assert_eq!(*told.borrow_and_update(), Some(whole(&["shop"])));
+            published.changed().await.unwrap();
+            assert_eq!(*published.borrow_and_update(), Some(whole(&["shop"])));
         };
         tokio::select! {
-            () = united => panic!("it is told for ever"),
+            () = united => panic!("it never ends"),
             () = changes => {}
         }
     }
@@ -211,13 +211,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_part_that_never_knows_keeps_what_the_others_know_waiting_for_a_while_only() {
         let (never, knows) = (watch::Sender::new(None), watch::Sender::new(Some(set(&["bank"]))));
-        let (union, mut told) = watch::channel(None);
+        let (union, mut published) = watch::channel(None);
         let begun = tokio::time::Instant::now();
         tokio::spawn(unite(vec![never.subscribe(), knows.subscribe()], union));
-        told.changed().await.unwrap();
+        published.changed().await.unwrap();
         assert_eq!(begun.elapsed(), ALL_PARTS);
         let partial = Union { names: set(&["bank"]), is_whole: false };
-        assert_eq!(*told.borrow_and_update(), Some(partial.clone()));
+        assert_eq!(*published.borrow_and_update(), Some(partial.clone()));
         assert_eq!(
             partial.beside(&["shop".into()]),
             set(&["bank", "shop"]),
@@ -225,8 +225,8 @@ mod tests {
         );
         assert_eq!(whole(&["bank"]).beside(&["shop".into()]), set(&["bank"]));
         never.send_replace(Some(set(&[])));
-        told.changed().await.unwrap();
-        assert_eq!(*told.borrow_and_update(), Some(whole(&["bank"])));
+        published.changed().await.unwrap();
+        assert_eq!(*published.borrow_and_update(), Some(whole(&["bank"])));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is kept of a SidecarSet and of a Namespace: enough to tell whether a Pod is meant, and the spec as text. Of fifty
+//! What is kept of a SidecarSet and of a Namespace: enough to know whether it selects a Pod, and the spec as text. Of fifty
 //! thousand SidecarSets hardly any is looked at in a second; parsing one takes less than keeping all of them parsed costs.
 
 use std::{borrow::Cow, sync::Arc};
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Known {
     }
 }
 
-/// Of the metadata only what tells objects and their versions apart.
+/// Of the metadata only what identifies objects and their versions.
 fn identity(object: &Value) -> ObjectMeta {
     let text = |member: &str| object["metadata"][member].as_str().map(str::to_owned);
     ObjectMeta {

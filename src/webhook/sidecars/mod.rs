@@ -74,7 +74,7 @@ pub struct InjectionLabels {
     pub result: &'static str,
 }
 
-/// The first list of SidecarSets is not complete: nobody can tell which are for a Pod.
+/// The first list of SidecarSets is not complete: which are for a Pod is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the SidecarSets are still being read")]
 pub struct NotRead;
@@ -104,8 +104,8 @@ pub struct Sidecars {
     index: Mutex<Index<Indexed>>,
     /// SidecarSets by the hashes of what they claim.
     claims: Mutex<HashMap<u32, Vec<Arc<Entry>>>>,
-    /// Held while the namespaces are told: of two tellers the later one knows more.
-    telling: Mutex<()>,
+    /// Held while the namespaces are published: of two writers the later one knows more.
+    publishing: Mutex<()>,
     pinned: Pinned,
     scope: watch::Sender<Option<BTreeSet<String>>>,
     /// What is in the registration of the webhook.
@@ -172,7 +172,7 @@ impl Sidecars {
             namespaces: Store::new(None),
             index: Mutex::default(),
             claims: Mutex::default(),
-            telling: Mutex::default(),
+            publishing: Mutex::default(),
             scope: watch::Sender::new(None),
             registered: watch::Sender::default(),
             announced: Mutex::default(),
@@ -197,12 +197,12 @@ impl Sidecars {
         let namespaces = watches::watch(namespaces, Config::default(), self.namespaces.clone(), |_| {});
         let first = async {
             self.sets.wait_synced().await;
-            self.tell_scope();
+            self.publish_namespaces();
         };
         let forget = async {
             loop {
                 tokio::time::sleep(ANNOUNCED).await;
-                self.tell_scope();
+                self.publish_namespaces();
             }
         };
         tokio::join!(sets, namespaces, first, forget);
@@ -242,7 +242,7 @@ impl Sidecars {
         self.scope.subscribe()
     }
 
-    /// Where to tell which namespaces are in the registration.
+    /// Where the namespaces of the registration are published.
     pub fn registered(&self) -> watch::Sender<BTreeSet<String>> {
         self.registered.clone()
     }
@@ -275,7 +275,7 @@ impl Sidecars {
                 announced.push((clock::now().mono + ANNOUNCED, wanted.clone()));
             }
         }
-        self.tell_scope();
+        self.publish_namespaces();
         if tokio::time::timeout(REGISTRATION_LIMIT, registered.wait_for(is_there)).await.is_err() {
             tracing::warn!("an object is stored before its namespaces are in the registration");
         }
@@ -299,11 +299,11 @@ impl Sidecars {
         others.map(|entry| Stored { name: entry.name.clone(), aim: entry.aim.clone(), spec: entry.spec() }).collect()
     }
 
-    fn tell_scope(&self) {
+    fn publish_namespaces(&self) {
         if !self.sets.is_synced() {
             return;
         }
-        let _telling = lock(&self.telling);
+        let _publishing = lock(&self.publishing);
         let namespaces = lock(&self.index).namespaces();
         self.scope_is(namespaces);
     }
@@ -333,7 +333,7 @@ impl Sidecars {
             }
         };
         if is_news {
-            self.tell_scope();
+            self.publish_namespaces();
         }
     }
 

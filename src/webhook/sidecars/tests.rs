@@ -81,7 +81,7 @@ async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags()
 
 /// E33.
 #[tokio::test(start_paused = true)]
-async fn before_the_first_list_nobody_can_tell() {
+async fn before_the_first_list_nothing_is_known() {
     let (sidecars, _) = sidecars(&[], nobody);
     sidecars.scope.send_replace(None);
     let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await;

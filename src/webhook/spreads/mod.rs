@@ -98,7 +98,7 @@ pub enum Unplaced {
 pub struct Placed {
     /// The Pod in its subset; None: it stays as it is.
     pub pod: Option<Value>,
-    /// What its author is told.
+    /// The warning for its author.
     pub warning: Option<String>,
 }
 
@@ -169,7 +169,7 @@ impl Spreads {
         let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(self.client.clone());
         let first = async {
             watches::first_list(&api, &self.spreads).await;
-            self.tell_scope();
+            self.publish_namespaces();
         };
         let watch = watches::watch_guarded(api.clone(), Config::default(), self.spreads.clone(), |change| {
             self.changed(&change);
@@ -216,16 +216,16 @@ impl Spreads {
             Change::Applied { old: None, .. } | Change::Deleted(_) | Change::Undecodable { .. } => true,
         };
         if is_other_spec && self.scope.borrow().is_some() {
-            self.tell_scope();
+            self.publish_namespaces();
         }
     }
 
-    fn tell_scope(&self) {
+    fn publish_namespaces(&self) {
         let all = self.spreads.list();
         let namespace = |spread: &Arc<WorkloadSpread>| spread.metadata.namespace.clone();
         let counts = |spread: &&Arc<WorkloadSpread>| SpreadSpec::of(spread).is_ok_and(|spec| spec.counts());
-        tell(&self.scope, all.iter().filter_map(namespace).collect());
-        tell(&self.counting, all.iter().filter(counts).filter_map(namespace).collect());
+        publish(&self.scope, all.iter().filter_map(namespace).collect());
+        publish(&self.counting, all.iter().filter(counts).filter_map(namespace).collect());
     }
 
     /// Finds the subset of a new Pod, records it where there is a limit, and puts the Pod into it.
@@ -246,7 +246,7 @@ impl Spreads {
         let spread = match tokio::time::timeout_at(end, self.find(namespace, owner, &labels)).await {
             Ok(Ok(Some(spread))) => spread,
             Ok(Ok(None)) => return Placed::default(),
-            // Most likely none is for it, so its author is not told.
+            // Most likely none is for it, so its author gets no warning.
             Ok(Err(why)) => return self.not_found(namespace, &why),
             Err(_) => return self.not_found(namespace, &Unplaced::TooLate),
         };
@@ -406,7 +406,7 @@ impl Spreads {
     /// There are none, and that is known.
     #[cfg(any(test, fuzzing))]
     pub fn know_of_none(&self) {
-        self.tell_scope();
+        self.publish_namespaces();
     }
 
     /// These and no others are known.
@@ -415,11 +415,11 @@ impl Spreads {
         for spread in spreads {
             self.spreads.upsert(serde_json::from_value(spread.clone()).unwrap());
         }
-        self.tell_scope();
+        self.publish_namespaces();
     }
 }
 
-fn tell(channel: &watch::Sender<Option<BTreeSet<String>>>, now: BTreeSet<String>) {
+fn publish(channel: &watch::Sender<Option<BTreeSet<String>>>, now: BTreeSet<String>) {
     channel.send_if_modified(|known| {
         let changed = known.as_ref() != Some(&now);
         *known = Some(now);

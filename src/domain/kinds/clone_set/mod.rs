@@ -1,5 +1,4 @@
-//! The rules of CloneSet: what one pass over it does, and what it says of itself. Their controller comes later; other
-//! kinds share the order of Pods and the updates in place.
+//! The rules of CloneSet: what one pass over it does, and what its status says.
 
 pub mod diff;
 pub mod make;

@@ -15,7 +15,7 @@ use crate::{
             inplace::{self, Allowed, NotInPlace, UpdateSpec},
             lifecycle::{self, State},
         },
-        workload::revisions::Known,
+        workload::{revisions::Known, steps},
     },
     k8s::revision,
 };
@@ -173,16 +173,11 @@ fn step(pod: &Pod, lifecycle: Option<&Lifecycle>, difference: Result<&UpdateSpec
 }
 
 fn question(spec: &UpdateSpec) -> Question {
-    let operation = match spec.container_images.is_empty() && !spec.container_resources.is_empty() {
-        true => Operation::Resize,
-        false => Operation::Update,
-    };
-    Question { operation, dry_run: false }
+    Question { operation: steps::in_place_update(spec), dry_run: false }
 }
 
 fn announce(lifecycle: Option<&Lifecycle>, spec: &UpdateSpec, restore: bool) -> Step {
-    let hook = lifecycle.and_then(|lifecycle| lifecycle.in_place_update.as_ref());
-    let takes_out = hook.is_some_and(|hook| hook.mark_pod_not_ready);
+    let takes_out = lifecycle.and_then(steps::announced_update).is_some();
     Step::Announce { restore, ask: takes_out.then(|| question(spec)) }
 }
 

@@ -78,7 +78,7 @@ pub struct Gates {
 
 /// What a pass looks at.
 #[derive(Clone)]
-pub struct Observed<'a> {
+pub struct ObservedCloneSet<'a> {
     /// The CloneSet.
     pub clone_set: &'a CloneSet,
     /// Active Pods that belong to it.
@@ -95,7 +95,7 @@ pub struct Observed<'a> {
     pub gates: Gates,
 }
 
-impl<'a> Observed<'a> {
+impl<'a> ObservedCloneSet<'a> {
     pub(super) fn pods(&self) -> impl Iterator<Item = &'a Pod> + use<'a> {
         self.pods.iter().map(Arc::as_ref)
     }
@@ -115,7 +115,7 @@ pub fn kept_old(clone_set: &CloneSet) -> Result<i32, Invalid> {
     Ok(rollout::kept_old(partition, clone_set.spec.replicas.unwrap_or(1).max(0)))
 }
 
-pub(super) fn wanted(observed: &Observed<'_>) -> Result<Wanted, Invalid> {
+pub(super) fn wanted(observed: &ObservedCloneSet<'_>) -> Result<Wanted, Invalid> {
     let spec = &observed.clone_set.spec;
     let replicas = spec.replicas.unwrap_or(1).max(0);
     let strategy = &spec.update_strategy;
@@ -151,16 +151,16 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    pub(super) fn is_new(self, pod: &Pod, observed: &Observed<'_>) -> bool {
+    pub(super) fn is_new(self, pod: &Pod, observed: &ObservedCloneSet<'_>) -> bool {
         is_on(pod, observed.update_revision) || (self.preparing_update_is_new && pod.state == State::PreparingUpdate)
     }
 
-    pub(super) fn to_scale(observed: &Observed<'_>) -> Self {
+    pub(super) fn to_scale(observed: &ObservedCloneSet<'_>) -> Self {
         Self { preparing_update_is_new: observed.gates.preparing_update_as_update, announced_as_available: false }
     }
 }
 
-pub(super) fn count(observed: &Observed<'_>, how: Counting) -> Counted {
+pub(super) fn count(observed: &ObservedCloneSet<'_>, how: Counting) -> Counted {
     let mut counted = Counted {
         one_revision: revision::is_same(observed.current_revision, observed.update_revision),
         ..Counted::default()

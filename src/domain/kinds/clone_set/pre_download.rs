@@ -9,7 +9,7 @@ use crate::{
         pod::inplace::NotInPlace,
         workload::{
             owner::OwnerRef,
-            pre_download::{Observed, Rollout},
+            pre_download::{ObservedUpdate, Rollout},
             rollout::{self, Invalid},
         },
     },
@@ -41,10 +41,10 @@ pub fn observed<'a>(
     owner: &'a OwnerRef,
     (from, update): (&'a Value, &'a Value),
     in_place: Result<(), NotInPlace>,
-) -> Result<Observed<'a>, Invalid> {
+) -> Result<ObservedUpdate<'a>, Invalid> {
     let name = update.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let status = clone_set.status.as_ref().filter(|status| revision::is_same(&status.update_revision, name));
-    Ok(Observed {
+    Ok(ObservedUpdate {
         owner,
         annotations: clone_set.metadata.annotations.as_ref(),
         selector: &clone_set.spec.selector,

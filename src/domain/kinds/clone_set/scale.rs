@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     diff::{self, Wanted},
-    plan::{Counting, Observed, Pod, count, wanted},
+    plan::{Counting, ObservedCloneSet, Pod, count, wanted},
     room::{Charge, Room},
 };
 use crate::{
@@ -87,7 +87,7 @@ pub struct ScalePlan<'a> {
 ///
 /// # Errors
 /// A number in the spec that cannot be read: nothing is created or deleted on a guess.
-pub fn scale<'a>(observed: &Observed<'a>) -> Result<ScalePlan<'a>, Invalid> {
+pub fn scale<'a>(observed: &ObservedCloneSet<'a>) -> Result<ScalePlan<'a>, Invalid> {
     let mut plan = ScalePlan::default();
     let none = Lifecycle::default();
     let lifecycle = observed.clone_set.spec.lifecycle.as_ref().unwrap_or(&none);
@@ -147,7 +147,7 @@ pub fn as_if_cancelled(clone_set: &CloneSet, pods: &[Arc<Pod>], refused: &[Cance
 
 /// Marks of ours for revisions that are not wanted any more, and notes of marks that somebody has taken away. What users
 /// and OpenKruise have marked has no note of ours and stays marked.
-fn stale_marks(observed: &Observed<'_>) -> Vec<Cancel> {
+fn stale_marks(observed: &ObservedCloneSet<'_>) -> Vec<Cancel> {
     let replaces = observed.clone_set.spec.update_strategy.update_type() != UpdateType::OnDelete;
     let is_wanted = |to: &str| {
         replaces
@@ -164,7 +164,7 @@ fn stale_marks(observed: &Observed<'_>) -> Vec<Cancel> {
 
 /// Deletions that were announced and are not needed any more, because the CloneSet was scaled up again: those that would
 /// be chosen last if all of them were in service.
-fn needless_deletions(observed: &Observed<'_>, wanted: &Wanted) -> Vec<Cancel> {
+fn needless_deletions(observed: &ObservedCloneSet<'_>, wanted: &Wanted) -> Vec<Cancel> {
     let is_announced = |pod: &Pod| pod.state == State::PreparingDelete && !pod.is_specified;
     if !observed.pods().any(is_announced) {
         return Vec::new();
@@ -181,7 +181,11 @@ fn needless_deletions(observed: &Observed<'_>, wanted: &Wanted) -> Vec<Cancel> {
 }
 
 /// Pods to delete for a scale-down, among those that `may_go`: old ones first, as many as are too many there.
-fn victims<'a>(observed: &Observed<'a>, may_go: impl Fn(&Pod) -> bool, (number, old): (i32, i32)) -> Vec<&'a Pod> {
+fn victims<'a>(
+    observed: &ObservedCloneSet<'a>,
+    may_go: impl Fn(&Pod) -> bool,
+    (number, old): (i32, i32),
+) -> Vec<&'a Pod> {
     let size = |n: i32| usize::try_from(n).unwrap_or(0);
     let counting = Counting::to_scale(observed);
     let (new, old_ones): (Vec<&Pod>, Vec<&Pod>) =

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     diff,
-    plan::{Counting, Observed, Pod, count, is_on, wanted},
+    plan::{Counting, ObservedCloneSet, Pod, count, is_on, wanted},
     room::{Charge, Room},
 };
 use crate::{
@@ -50,7 +50,7 @@ impl<'a> UpdatePlan<'a> {
 ///
 /// # Errors
 /// A number in the spec that cannot be read: updates are held, instead of updating everything.
-pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
+pub fn update<'a>(observed: &ObservedCloneSet<'a>) -> Result<UpdatePlan<'a>, Invalid> {
     let strategy = &observed.clone_set.spec.update_strategy;
     let mut plan = UpdatePlan::default();
     if strategy.paused {
@@ -94,7 +94,7 @@ pub fn update<'a>(observed: &Observed<'a>) -> Result<UpdatePlan<'a>, Invalid> {
 
 /// The order in which the chosen Pods begin: those that come to an end, those that are down, those that wait for a hook,
 /// which may last, and then those that serve.
-fn what_is_down_first(candidates: &mut [&Pod], observed: &Observed<'_>) {
+fn what_is_down_first(candidates: &mut [&Pod], observed: &ObservedCloneSet<'_>) {
     let lifecycle = observed.clone_set.spec.lifecycle.as_ref();
     let rank = |pod: &&Pod| match Charge::of(pod) {
         Charge::Announced if lifecycle.is_some_and(|lifecycle| lifecycle.holds_update(*pod)) => 2,
@@ -108,7 +108,7 @@ fn what_is_down_first(candidates: &mut [&Pod], observed: &Observed<'_>) {
 
 /// Pods that wait for their hook before an update, out of service, and that a partition or another type of update keeps as
 /// they are by now. Those that are on the update revision a refresh lets go.
-fn needless_updates<'a>(observed: &Observed<'a>, to_be_updated: &[&Pod]) -> Vec<&'a Pod> {
+fn needless_updates<'a>(observed: &ObservedCloneSet<'a>, to_be_updated: &[&Pod]) -> Vec<&'a Pod> {
     let waits = |pod: &&Pod| pod.state == State::PreparingUpdate && !pod.is_specified;
     let to_be_updated: BTreeSet<&str> = to_be_updated.iter().map(|pod| pod.facts.name.as_str()).collect();
     let is_kept = |pod: &&Pod| !to_be_updated.contains(pod.facts.name.as_str());

@@ -9,7 +9,7 @@ use super::{pod::Pod, spec::Spec};
 use crate::{
     domain::workload::{
         owner::OwnerRef,
-        pre_download::{Observed, Rollout},
+        pre_download::{ObservedUpdate, Rollout},
         revisions::Known,
     },
     k8s::revision,
@@ -41,8 +41,8 @@ pub fn observed<'a>(
     annotations: Option<&'a BTreeMap<String, String>>,
     (from, update): (&'a Value, &'a Value),
     (nodes, updated_ready): (usize, i32),
-) -> Observed<'a> {
-    Observed {
+) -> ObservedUpdate<'a> {
+    ObservedUpdate {
         owner,
         annotations,
         selector: &spec.selector,

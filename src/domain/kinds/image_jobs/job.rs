@@ -216,6 +216,7 @@ pub fn plan(observed: &ObservedJob<'_>, now: Now) -> JobPlan {
         nodes.iter().filter(|node| matches!(node.class, Class::Failed(_))).map(|node| node.name.as_str()).collect();
 
     let mut next_status = (*status).clone();
+    next_status.observed_generation = *generation;
     next_status.start_time.get_or_insert(time::whole_seconds(now.wall));
     next_status.desired = to_i32(nodes.len());
     next_status.active = to_i32(pulling);
@@ -330,6 +331,7 @@ pub fn invalid(status: &ImagePullJobStatus, generation: Option<i64>, why: &str, 
     let mut status = status.clone();
     let message: String = why.chars().take(1024).collect();
     status.message = message.clone();
+    status.observed_generation = generation;
     let invalid = Wanted::new(false, "Invalid", message);
     conditions::set(&mut status.conditions, labels::CONDITION_PROGRESSING, invalid, generation, now.wall);
     conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
@@ -340,7 +342,8 @@ pub fn invalid(status: &ImagePullJobStatus, generation: Option<i64>, why: &str, 
 pub fn is_news(before: &ImagePullJobStatus, after: &ImagePullJobStatus) -> bool {
     let words = |status: &ImagePullJobStatus| {
         let conditions = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()));
-        (status.start_time, status.completion_time, conditions.collect::<Vec<_>>())
+        let times = (status.start_time, status.completion_time);
+        (times, status.observed_generation, conditions.collect::<Vec<_>>())
     };
     words(before) != words(after)
 }

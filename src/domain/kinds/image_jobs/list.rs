@@ -117,6 +117,7 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
         (false, _) => ("Pulling", format!("images are being pulled; {broken} are not on every node")),
     };
     let generation = list.metadata.generation;
+    status.observed_generation = generation;
     let mut set = |type_: &str, is_true: bool| {
         let wanted = Wanted::new(is_true, reason, message.as_str());
         conditions::set(&mut status.conditions, type_, wanted, generation, now.wall);

@@ -104,11 +104,11 @@ fn progress(counts: &Counts, status: &ResourceDistributionStatus, situation: &Si
         Situation::Working => {}
     }
     if let Some((operation, all)) = counts.failed.first_key_value() {
-        return waiting(type_of(*operation), format!("{numbers}; {}", told(all)));
+        return waiting(type_of(*operation), format!("{numbers}; {}", named(all)));
     }
     let listed = |names: &[String], why: &str| {
         let all: Vec<(String, String)> = names.iter().map(|name| (name.clone(), why.to_owned())).collect();
-        format!("{numbers}; {}", told(&all))
+        format!("{numbers}; {}", named(&all))
     };
     if !counts.conflicts.is_empty() {
         let why = "an object of this name is there that this ResourceDistribution does not control; delete it or exclude the namespace";
@@ -136,7 +136,7 @@ fn type_of(operation: Operation) -> &'static str {
 }
 
 /// Namespaces and what is wrong there, a few of them.
-fn told(all: &[(String, String)]) -> String {
+fn named(all: &[(String, String)]) -> String {
     let mut texts: Vec<String> = all.iter().take(NAMED).map(|(name, why)| format!("{name}: {}", cut(why))).collect();
     if all.len() > NAMED {
         texts.push(format!("and {} more", all.len() - NAMED));

@@ -12,7 +12,7 @@ use crate::{
         pod::inplace::{self, Allowed},
         workload::{
             owner::OwnerRef,
-            pre_download::{Observed, Rollout},
+            pre_download::{ObservedUpdate, Rollout},
         },
     },
 };
@@ -39,8 +39,8 @@ pub fn observed<'a>(
     (from, update): (&'a Value, &'a Value),
     updated_ready: i32,
     allowed: Allowed,
-) -> Observed<'a> {
-    Observed {
+) -> ObservedUpdate<'a> {
+    ObservedUpdate {
         owner,
         annotations,
         selector: &spec.selector,

@@ -10,15 +10,15 @@ use crate::{
         apps::united_deployment::{UnitedCondition, UnitedDeploymentStatus},
         labels,
     },
-    domain::{pod::unplaced::waits_for_place, workload::allocation::AllocationMode},
-    k8s::{
-        pod::PodView,
-        time::{Now, whole_seconds},
+    domain::{
+        pod::unplaced::waits_for_place,
+        workload::{
+            allocation::AllocationMode,
+            subset::{SCHEDULABLE, schedulable},
+        },
     },
+    k8s::{pod::PodView, time::Now},
 };
-
-/// Type of the condition of a subset.
-pub const SCHEDULABLE: &str = "Schedulable";
 
 /// What is known of a Pod when it is judged whether it is kept although it finds no place.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ pub fn places(
     let old = before.iter().find(|condition| condition.type_ == SCHEDULABLE);
     let set = |is_true: bool, reason: &str, message: &str| {
         let mut all: Vec<UnitedCondition> = before.iter().filter(|c| c.type_ != SCHEDULABLE).cloned().collect();
-        all.push(condition(old, is_true, reason, message, now.wall));
+        all.push(schedulable(old, is_true, reason, message, now.wall));
         all
     };
     if spec.mode == AllocationMode::Reserving {
@@ -131,7 +131,7 @@ pub fn places(
     if pods.ready < replicas && pods.overdue > 0 {
         // The time of a renewed verdict counts from now.
         let mut all: Vec<UnitedCondition> = before.iter().filter(|c| c.type_ != SCHEDULABLE).cloned().collect();
-        all.push(condition(None, false, "reschedule", "timeout pending pods found", now.wall));
+        all.push(schedulable(None, false, "reschedule", "timeout pending pods found", now.wall));
         return Places {
             is_schedulable: false,
             is_on_trial: false,
@@ -150,23 +150,5 @@ pub fn mark_again(places: &mut Places, recorded: &UnitedDeploymentStatus, subset
     let old = known.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == SCHEDULABLE));
     let reason = if known.is_some() { "reschedule" } else { "created" };
     places.conditions.retain(|condition| condition.type_ != SCHEDULABLE);
-    places.conditions.push(condition(old, false, reason, "its Pods have to run first", now.wall));
-}
-
-fn condition(
-    old: Option<&UnitedCondition>,
-    is_true: bool,
-    reason: &str,
-    message: &str,
-    now: Timestamp,
-) -> UnitedCondition {
-    let status = if is_true { "True" } else { "False" };
-    let kept = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time);
-    UnitedCondition {
-        type_: SCHEDULABLE.into(),
-        status: status.into(),
-        last_transition_time: kept.or_else(|| Some(whole_seconds(now))),
-        reason: reason.into(),
-        message: message.into(),
-    }
+    places.conditions.push(schedulable(old, false, reason, "its Pods have to run first", now.wall));
 }

@@ -6,7 +6,6 @@ use super::{
     make,
     plan::{self, ChildSeen, SubsetStep, UnitedPlan, UnitedSeen},
     pods::SubsetPods,
-    schedule::SCHEDULABLE,
     spec::{ChildKind, UnitedSpec},
     status::{self, PassFailures},
     stuck,
@@ -17,8 +16,13 @@ use crate::{
         apps::united_deployment::{UnitedCondition, UnitedDeployment, UnitedDeploymentStatus},
         labels,
     },
+<<<<<<< HEAD
     domain::workload::owner::OwnerRef,
     k8s::{pod::PodView, revision, time::Now},
+=======
+    domain::workload::{owner::OwnerRef, subset::SCHEDULABLE},
+    k8s::{revision, time::Now},
+>>>>>>> w-e
 };
 
 const RECORDED: &str = include_str!("testdata/recorded.json");

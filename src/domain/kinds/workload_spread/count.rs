@@ -11,11 +11,9 @@ use serde_json::Value;
 use super::spec::SpreadSpec;
 use crate::{
     api::apps::workload_spread::{SpreadSubsetStatus, WorkloadSpreadStatus},
-    domain::workload::allocation::next_place,
+    domain::workload::{allocation::next_place, subset::SCHEDULABLE},
 };
 
-/// Type of the condition of a subset.
-pub const SCHEDULABLE: &str = "Schedulable";
 /// The most versions that are recorded: labels of Pods are anybody's text.
 pub const MOST_VERSIONS: usize = 64;
 

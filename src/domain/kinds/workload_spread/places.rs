@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-
-use super::count::SCHEDULABLE;
 use crate::{
     api::apps::united_deployment::UnitedCondition,
-    k8s::time::{Now, whole_seconds},
+    domain::workload::subset::{SCHEDULABLE, schedulable},
+    k8s::time::Now,
 };
 
 /// For how long a subset gets no Pods after some found no place in it.
@@ -29,7 +27,7 @@ pub struct SubsetPlaces {
 pub fn judge(before: &[UnitedCondition], overdue: usize, is_last: bool, now: Now) -> SubsetPlaces {
     let old = before.iter().find(|condition| condition.type_ == SCHEDULABLE);
     let places = |is_true: bool, reason: &str, message: &str, look: Option<Duration>| SubsetPlaces {
-        condition: condition(old, is_true, reason, message, now.wall),
+        condition: schedulable(old, is_true, reason, message, now.wall),
         has_recovered: is_true && !is_last && old.is_some_and(|old| old.status == "False"),
         look,
     };
@@ -45,23 +43,5 @@ pub fn judge(before: &[UnitedCondition], overdue: usize, is_last: bool, now: Now
     match old {
         Some(old) if !left.is_zero() => places(false, &old.reason, &old.message, Some(left)),
         _ => places(true, "Schedulable", "", None),
-    }
-}
-
-fn condition(
-    old: Option<&UnitedCondition>,
-    is_true: bool,
-    reason: &str,
-    message: &str,
-    now: Timestamp,
-) -> UnitedCondition {
-    let status = if is_true { "True" } else { "False" };
-    let kept = old.filter(|old| old.status == status).and_then(|old| old.last_transition_time);
-    UnitedCondition {
-        type_: SCHEDULABLE.into(),
-        status: status.into(),
-        last_transition_time: kept.or_else(|| Some(whole_seconds(now))),
-        reason: reason.into(),
-        message: message.into(),
     }
 }

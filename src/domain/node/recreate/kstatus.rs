@@ -11,7 +11,7 @@ use crate::{
 /// Characters of a message.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// The status with its three conditions, for the write of the status. A request that failed is Stalled: it is not tried
+/// The status with its three conditions and the generation that it is about, for the write of the status. A request that failed is Stalled: it is not tried
 /// again.
 pub fn with_kstatus(
     request: &ContainerRecreateRequest,
@@ -28,6 +28,7 @@ pub fn with_kstatus(
     let message: String = message.chars().take(LONGEST_MESSAGE).collect();
     let generation = request.metadata.generation;
     conditions::set_kstatus(&mut status.conditions, (true_one, reason, &message), generation, now);
+    status.observed_generation = generation;
     status
 }
 
@@ -62,6 +63,7 @@ mod tests {
             let condition = conditions.next().unwrap();
             assert_eq!([&*condition.type_, &condition.reason, &condition.message], wanted);
             assert_eq!(conditions.next(), None);
+            assert_eq!(written.observed_generation, Some(1));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The rules for what an AdvancedCronJob itself says. Pure; what the API server says of the template comes later.
+//! The rules for the fields of an AdvancedCronJob. Pure; its template is judged by the API server, in a dry run.
 
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::{Map, Value, json};

@@ -599,10 +599,7 @@ fn warnings_name_what_is_surely_not_meant() {
 
 /// The context of a handler whose API server must not be asked.
 fn context() -> Arc<Context> {
-    let service = tower::service_fn(async |_: http::Request<kube::client::Body>| {
-        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-    });
-    let client = kube::Client::new(service, "default");
+    let client = crate::runtime::fake_api::nobody();
     Arc::new(Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0)
 }
 

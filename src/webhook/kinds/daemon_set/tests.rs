@@ -75,7 +75,7 @@ fn every_default_of_4_2() {
     assert_eq!((&spec["revisionHistoryLimit"], &spec["burstReplicas"]), (&json!(10), &json!(250)));
     assert_eq!(
         spec["updateStrategy"],
-        json!({"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "Standard", "maxUnavailable": 1, "maxSurge": 0}})
+        json!({"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "Standard", "partition": 0, "maxUnavailable": 1, "maxSurge": 0}})
     );
     for absent in ["minReadySeconds", "scaleStrategy", "lifecycle"] {
         assert_eq!(spec.get(absent), None, "{absent}");
@@ -95,14 +95,18 @@ fn a_template_gets_no_defaults_but_what_a_typed_client_writes() {
 
 #[test]
 fn given_limits_get_no_partner() {
-    assert_eq!(strategy(rolling(json!({"maxSurge": 2}))), json!({"rollingUpdateType": "Standard", "maxSurge": 2}));
+    assert_eq!(
+        strategy(rolling(json!({"maxSurge": 2}))),
+        json!({"rollingUpdateType": "Standard", "partition": 0, "maxSurge": 2})
+    );
     let recorded = json!({"rollingUpdateType": "Standard", "maxUnavailable": 1, "partition": 0});
     assert_eq!(strategy(rolling(recorded.clone())), recorded, "as it was recorded");
 }
 
 #[test]
 fn surging_becomes_standard_with_a_surge() {
-    let standard = |surge: Value| json!({"rollingUpdateType": "Standard", "maxUnavailable": 0, "maxSurge": surge});
+    let standard =
+        |surge: Value| json!({"rollingUpdateType": "Standard", "partition": 0, "maxUnavailable": 0, "maxSurge": surge});
     assert_eq!(strategy(rolling(json!({"rollingUpdateType": "Surging"}))), standard(json!(1)));
     let given = json!({"rollingUpdateType": "Surging", "maxSurge": "20%"});
     assert_eq!(strategy(rolling(given)), standard(json!("20%")));

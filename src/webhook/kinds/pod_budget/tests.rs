@@ -15,9 +15,9 @@ fn request(changes: Value) -> Request {
 }
 
 fn operation(changes: Value) -> Option<Operation> {
-    match wish(&request(changes)).unwrap() {
-        Wish::Harmless => None,
-        Wish::Pod(Named { name, uid }, operation) => {
+    match disruption(&request(changes)).unwrap() {
+        Disruption::None => None,
+        Disruption::Of(Named { name, uid }, operation) => {
             assert_eq!(&*name, "p");
             assert_eq!(uid.as_deref(), (operation != Operation::Evict).then_some("u"), "an eviction shows no Pod");
             Some(operation)
@@ -56,7 +56,7 @@ fn updates_and_resizes_are_distinguished_and_judged_as_the_pod_was() {
     for (pod, amount) in [(&mut resize.old_object, 1), (&mut resize.object, 2)] {
         *pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": amount}}}]}});
     }
-    assert!(matches!(wish(&resize).unwrap(), Wish::Pod(_, Operation::Resize)));
+    assert!(matches!(disruption(&resize).unwrap(), Disruption::Of(_, Operation::Resize)));
 }
 
 #[test]
@@ -72,22 +72,19 @@ fn what_names_no_pod_is_refused_and_nothing_panics() {
     for bad in [json!({"metadata": 1}), json!({"metadata": {}, "spec": {"containers": 1}}), json!({})] {
         let mut request = request(json!({"name": ""}));
         request.old_object = bad.clone();
-        assert_eq!(wish(&request).unwrap_err().code, 400, "{bad}");
+        assert_eq!(disruption(&request).unwrap_err().code, 400, "{bad}");
     }
     for bad in [json!(null), json!(1), json!([])] {
         let mut request = request(json!({"operation": "UPDATE"}));
         (request.object, request.old_object) = (bad.clone(), bad);
-        assert_eq!(wish(&request).unwrap(), Wish::Harmless);
+        assert_eq!(disruption(&request).unwrap(), Disruption::None);
     }
 }
 
 /// D12 of SidecarSet.
 #[tokio::test]
 async fn b4_a_look_up_that_fails_never_blocks_the_creation_of_a_pod() {
-    let broken = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
-        Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-    });
-    let client = kube::Client::new(broken, "default");
+    let client = crate::runtime::fake_api::nobody();
     let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
     let context = Arc::new(context);
     let object = json!({"metadata": {"generateName": "p-", "labels": {"app": "web"}}, "spec": {"containers": []}});

@@ -101,37 +101,28 @@ type Asked = Arc<std::sync::Mutex<Vec<(String, Value)>>>;
 
 /// An API server with one StatefulSet of each group, which finds no fault with a template.
 fn context(gates: &[&str]) -> (Arc<Context>, Asked) {
-    use http_body_util::BodyExt as _;
-    use kube::client::Body;
     let asked = Asked::default();
     let log = asked.clone();
-    let service = tower::service_fn(move |http: http::Request<Body>| {
-        let log = log.clone();
-        async move {
-            let (parts, body) = http.into_parts();
-            let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap_or_default();
-            let path = parts.uri.path().to_owned();
-            log.lock().unwrap().push((format!("{} {path}", parts.method), body.clone()));
-            let container = |image: &str| json!({"name": "main", "image": image, "volumeMounts": [{"name": "data", "mountPath": "/d"}]});
-            let set = |image: &str| {
-                json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container(image)]}},
-                    "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}})
-            };
-            let (code, answer) = match path.as_str() {
-                "/apis/apps/v1/namespaces/ns/statefulsets/web" => (200, set("native")),
-                "/apis/apps.kruise.io/v1beta1/namespaces/ns/statefulsets/web" => (200, set("advanced")),
-                "/apis/apps.kruise.io/v1alpha1/namespaces/ns/workloadspreads" => {
-                    (200, json!({"metadata": {}, "items": []}))
-                }
-                path if path.ends_with("/podtemplates") => (201, body),
-                _ => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"})),
-            };
-            let response = http::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
-            Ok::<_, std::convert::Infallible>(response.unwrap())
+    let client = crate::runtime::fake_api::answering(move |parts, body| {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let path = parts.uri.path();
+        log.lock().unwrap().push((format!("{} {path}", parts.method), body.clone()));
+        let container = |image: &str| json!({"name": "main", "image": image, "volumeMounts": [{"name": "data", "mountPath": "/d"}]});
+        let set = |image: &str| {
+            json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container(image)]}},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}})
+        };
+        match path {
+            "/apis/apps/v1/namespaces/ns/statefulsets/web" => (200, set("native")),
+            "/apis/apps.kruise.io/v1beta1/namespaces/ns/statefulsets/web" => (200, set("advanced")),
+            "/apis/apps.kruise.io/v1alpha1/namespaces/ns/workloadspreads" => {
+                (200, json!({"metadata": {}, "items": []}))
+            }
+            path if path.ends_with("/podtemplates") => (201, body),
+            _ => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"})),
         }
     });
     let gates = crate::api::feature_gates::FeatureGates::parse(gates, None).unwrap();
-    let client = kube::Client::new(service, "default");
     (Arc::new(Context::new(gates, client, "kruise-system".into(), Default::default()).0), asked)
 }
 

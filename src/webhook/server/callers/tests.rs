@@ -83,10 +83,7 @@ impl Server {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(material.ca_cert.as_bytes()).unwrap()).unwrap();
 
-        let service = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
-            Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
-        });
-        let client = kube::Client::new(service, "default");
+        let client = crate::runtime::fake_api::nobody();
         let context = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0;
         let (stop, shutdown) = tokio::sync::watch::channel(false);
         let shared = Shared::new(Arc::new(context), Metrics::default(), shutdown);

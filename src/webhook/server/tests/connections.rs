@@ -64,10 +64,7 @@ fn short() -> Limits {
 
 fn start(limits: Limits) -> TestServer {
     // No answer of these tests needs an API server.
-    let service = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
-        Err::<axum::http::Response<kube::client::Body>, _>(io::Error::other("no API server in this test"))
-    });
-    let client = kube::Client::new(service, "default");
+    let client = crate::runtime::fake_api::nobody();
     let (stop, shutdown) = watch::channel(false);
     let context =
         Arc::new(WebhookContext::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0);

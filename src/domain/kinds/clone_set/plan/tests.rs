@@ -54,7 +54,7 @@ enum Planned {
     Update { pod: String, back: bool },
     CancelUpdate(String),
 }
-fn planned_scale(observed: &Observed<'_>) -> Result<(Vec<Planned>, i32), Invalid> {
+fn planned_scale(observed: &ObservedCloneSet<'_>) -> Result<(Vec<Planned>, i32), Invalid> {
     let mut plan = scale(observed)?;
     let mut planned: Vec<Planned> = plan.cancels.into_iter().map(Planned::Cancel).collect();
     planned.extend(plan.create.map(Planned::Create));
@@ -65,7 +65,7 @@ fn planned_scale(observed: &Observed<'_>) -> Result<(Vec<Planned>, i32), Invalid
     }
     Ok((planned, plan.limited))
 }
-fn planned_update(observed: &Observed<'_>) -> Result<Vec<Planned>, Invalid> {
+fn planned_update(observed: &ObservedCloneSet<'_>) -> Result<Vec<Planned>, Invalid> {
     let mut plan = update(observed)?;
     let mut planned: Vec<Planned> =
         plan.cancels.iter().map(|pod| Planned::CancelUpdate(pod.facts.name.clone())).collect();
@@ -76,9 +76,9 @@ fn planned_update(observed: &Observed<'_>) -> Result<Vec<Planned>, Invalid> {
     }
     Ok(planned)
 }
-fn with<T>(clone_set: &CloneSet, pods: &[Pod], rule: impl Fn(&Observed<'_>) -> T) -> T {
+fn with<T>(clone_set: &CloneSet, pods: &[Pod], rule: impl Fn(&ObservedCloneSet<'_>) -> T) -> T {
     let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
-    rule(&Observed {
+    rule(&ObservedCloneSet {
         clone_set,
         pods: &pods,
         update_revision: NEW,
@@ -135,7 +135,7 @@ fn gate_preparing_update_as_update_counts_pods_that_wait_for_their_update_as_new
     for (on, want) in [(false, (0, 1)), (true, (1, 0))] {
         let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
         let planned =
-            with(&set, &waiting, |observed| planned_scale(&Observed { gates, ..observed.clone() })).unwrap().0;
+            with(&set, &waiting, |observed| planned_scale(&ObservedCloneSet { gates, ..observed.clone() })).unwrap().0;
         assert_eq!(planned, [create(want.0, want.1)], "{on}");
     }
 }
@@ -416,7 +416,8 @@ fn gate_preparing_update_as_update_holds_for_victims_too() {
     let pods = [waiting, pod("b", OLD), pod("c", NEW)];
     for (on, want) in [(false, "a"), (true, "a")] {
         let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
-        let planned = with(&set, &pods, |observed| planned_scale(&Observed { gates, ..observed.clone() })).unwrap().0;
+        let planned =
+            with(&set, &pods, |observed| planned_scale(&ObservedCloneSet { gates, ..observed.clone() })).unwrap().0;
         assert_eq!(planned, [deleted(want)], "{on}");
     }
     let mut pods = pods;
@@ -424,7 +425,8 @@ fn gate_preparing_update_as_update_holds_for_victims_too() {
     pods[1].facts.node = String::new();
     for (on, want) in [(false, "b"), (true, "a")] {
         let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
-        let planned = with(&set, &pods, |observed| planned_scale(&Observed { gates, ..observed.clone() })).unwrap().0;
+        let planned =
+            with(&set, &pods, |observed| planned_scale(&ObservedCloneSet { gates, ..observed.clone() })).unwrap().0;
         assert_eq!(planned, [deleted(want)], "{on}: b is the only old one then, and the partition keeps it");
     }
 }
@@ -436,10 +438,10 @@ fn gate_preparing_update_as_update_lets_announced_updates_go_on_without_surge() 
     let waiting = |name: &str| Pod { state: State::PreparingUpdate, ..broken(name, OLD) };
     let pods = [waiting("a"), waiting("b"), pod("c", NEW)];
     let gates = Gates { preparing_update_as_update: true, ..Gates::default() };
-    let scaled = with(&set, &pods, |observed| planned_scale(&Observed { gates, ..observed.clone() }));
+    let scaled = with(&set, &pods, |observed| planned_scale(&ObservedCloneSet { gates, ..observed.clone() }));
     assert_eq!(scaled, Ok((vec![], 0)), "no surge");
     let update = |name: &str| Planned::Update { pod: name.into(), back: false };
-    let updated = with(&set, &pods, |observed| planned_update(&Observed { gates, ..observed.clone() }));
+    let updated = with(&set, &pods, |observed| planned_update(&ObservedCloneSet { gates, ..observed.clone() }));
     assert_eq!(updated, Ok(vec![update("a"), update("b")]));
 }
 

@@ -172,7 +172,7 @@ impl World {
     fn refresh(&mut self) -> Option<String> {
         let (spec, revision) = (self.spec(), self.update_revision());
         for player in self.pods.values_mut() {
-            let observed = lifecycle::Observed {
+            let observed = lifecycle::ObservedPod {
                 lifecycle: spec.hooks(),
                 is_scheduled: true,
                 is_on_update_revision: player.pod.is_on(&revision),

@@ -9,35 +9,36 @@ use crate::{
     runtime::{lock, pass::Pass},
 };
 
-/// Pods of one SidecarSet of which an event tells, and how many of them in one pass.
-const MOST_TOLD: usize = 100;
+/// Pods of one SidecarSet about which there are events, and how many of them in one pass.
+const MOST_REPORTED: usize = 100;
 const MOST_AT_ONCE: usize = 10;
-/// Between two passes that tell of Pods.
+/// Between two passes that emit such events.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Controller {
-    /// Tells of Pods that were created without the containers although the SidecarSet was there.
-    pub(super) fn tell_missed(&self, job: &Job, pass: &mut Pass) {
+    /// Emits events about Pods that were created without the containers although the SidecarSet was there.
+    pub(super) fn report_missed(&self, job: &Job, pass: &mut Pass) {
         let Some(set_created) = job.set.created() else { return };
         let keys = lock(&self.missed).of(&job.spec.name);
         let pods = keys.iter().filter_map(|key| self.context.pods.get(key));
         let is_missed = |pod: &Arc<PodView>| job.spec.injects && pod.created > Some(set_created);
         let missed: Vec<Arc<PodView>> = pods.filter(is_missed).collect();
         self.count_younger(&job.spec.name, missed.len());
-        let untold = self.memories.with(&job.key, |memory| {
+        let unreported = self.memories.with(&job.key, |memory| {
             let uids: BTreeSet<&str> = missed.iter().map(|pod| pod.uid()).collect();
-            memory.told.retain(|uid| uids.contains(uid.as_str()));
-            let room = MOST_TOLD.saturating_sub(memory.told.len());
-            let untold = missed.iter().filter(|pod| !memory.told.contains(pod.uid())).take(room.min(MOST_AT_ONCE + 1));
-            let mut untold: Vec<Arc<PodView>> = untold.cloned().collect();
-            if untold.len() > MOST_AT_ONCE {
-                untold.truncate(MOST_AT_ONCE);
+            memory.reported.retain(|uid| uids.contains(uid.as_str()));
+            let room = MOST_REPORTED.saturating_sub(memory.reported.len());
+            let unreported =
+                missed.iter().filter(|pod| !memory.reported.contains(pod.uid())).take(room.min(MOST_AT_ONCE + 1));
+            let mut unreported: Vec<Arc<PodView>> = unreported.cloned().collect();
+            if unreported.len() > MOST_AT_ONCE {
+                unreported.truncate(MOST_AT_ONCE);
                 pass.look_after(Some(PAUSE));
             }
-            memory.told.extend(untold.iter().map(|pod| pod.uid().to_owned()));
-            untold
+            memory.reported.extend(unreported.iter().map(|pod| pod.uid().to_owned()));
+            unreported
         });
-        for pod in untold.unwrap_or_default() {
+        for pod in unreported.unwrap_or_default() {
             let message = format!(
                 "created without the containers of SidecarSet {}: the webhook was not asked, or it has left them out and says why in an annotation",
                 job.spec.name
@@ -52,8 +53,8 @@ impl Controller {
         self.metrics.uninjected.set(i64::try_from(all).unwrap_or(i64::MAX));
     }
 
-    /// Tells of Pods that cannot be updated in place and are to be, when there are more of them than before.
-    pub(super) fn tell_not_upgradable(&self, job: &Job, counts: &Counts) {
+    /// Emits an event about Pods that are to be updated in place and cannot be, when there are more of them than before.
+    pub(super) fn report_not_upgradable(&self, job: &Job, counts: &Counts) {
         let now = counts.wanted_not_upgradable;
         let before = self.memories.with(&job.key, |memory| memory.not_upgradable.replace(now)).flatten();
         if before.is_some_and(|before| now > before) {
