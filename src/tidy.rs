@@ -133,6 +133,7 @@ const TEXT_ERRORS: &[(&str, usize)] = &[
     ("cli.rs", 1),
     ("k8s/certificate.rs", 1),
     ("plugin/restart.rs", 1),
+    ("plugin/rules/broadcast.rs", 1),
     ("plugin/rules/progress.rs", 2),
     ("plugin/rules/request.rs", 1),
     // Health checks, and objects that cannot be decoded: for the log.

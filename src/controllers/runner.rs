@@ -1,6 +1,6 @@
 //! Runs one controller: its watches, and its workers once everything is in view. With half a view things would look gone.
 
-use std::{fmt::Debug, pin::Pin, sync::Arc};
+use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
@@ -11,10 +11,15 @@ use serde::de::DeserializeOwned;
 
 use super::Context;
 use crate::runtime::{
+    apply::namespace_is_ending,
     queue::{Queue, Requeue},
     shutdown::{self, Shutdown},
     watches::{self, Change, ObjectKey, Store, StoredObject},
 };
+
+/// How long an object is left alone, unless something happens, when its pass could not make something because their namespace
+/// ends.
+const AFTER_ENDING: Duration = Duration::from_secs(60);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Makes the workers of a queue, which begin when everything is in view.
@@ -168,7 +173,44 @@ pub(super) async fn work<F>(
     tracing::info!(controller = name, "running");
     let counted = |key: ObjectKey, _| {
         let (context, reconcile) = (context.clone(), reconcile(key.clone()));
-        async move { context.reconcile(name, &key, reconcile).await }
+        async move {
+            let pass = async { unless_it_ends(&key, reconcile.await) };
+            context.reconcile(name, &key, pass).await
+        }
     };
     queue.run(workers, shutdown, counted).await;
+}
+
+/// A namespace that ends takes what it holds with it: there is nothing to try again, and nothing to complain of. What else the
+/// pass has found to do is looked at again after a while.
+fn unless_it_ends(key: &ObjectKey, result: kube::Result<Requeue>) -> kube::Result<Requeue> {
+    match result {
+        Err(error) if !key.namespace.is_empty() && namespace_is_ending(&error) => {
+            tracing::debug!(%key, %error, "its namespace ends");
+            Ok(Requeue::After(AFTER_ENDING))
+        }
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pass_whose_namespace_ends_is_not_tried_again_and_counts_as_no_error() {
+        let refused = |cause: &str| {
+            let status = json!({"code": 403, "message": "no", "details": {"causes": [{"reason": cause}]}});
+            Err(kube::Error::Api(Box::new(serde_json::from_value(status).unwrap())))
+        };
+        let key = ObjectKey::new("ns", "web");
+        assert_eq!(unless_it_ends(&key, refused("NamespaceTerminating")).unwrap(), Requeue::After(AFTER_ENDING));
+        assert!(unless_it_ends(&key, refused("Quota")).is_err());
+        assert_eq!(unless_it_ends(&key, Ok(Requeue::Await)).unwrap(), Requeue::Await);
+        // What belongs to no namespace outlives those in which it makes things.
+        let of_cluster = ObjectKey::new("", "web");
+        assert!(unless_it_ends(&of_cluster, refused("NamespaceTerminating")).is_err());
+    }
 }

@@ -20,8 +20,6 @@ pub(super) struct Component {
 pub(super) const COMPONENTS: &[Component] = &[
     // Cluster-wide `get` on Secrets for image jobs.
     Component { name: "pull-secrets", is_default: true, objects: roles::secrets_access, patches: none },
-    // The manager may end Pods for their sidecars, which goes with the feature gate SidecarTerminator.
-    Component { name: "sidecar-terminator", is_default: false, objects: roles::terminator_access, patches: none },
     // The manager may copy Secrets and ConfigMaps, which goes with the feature gate ResourceDistributionGate.
     Component { name: "resource-distribution", is_default: false, objects: roles::distribution_access, patches: none },
     // Who may dial manager and webhook. Its addresses have to be set.

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fs, io, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    api::{CRDS, DEFAULT_NAMESPACE, labels},
+    api::{CRDS, DEFAULT_NAMESPACE, feature_gates::gate, labels},
     domain::deletion_protection as protection,
 };
 use components::COMPONENTS;
@@ -202,12 +202,25 @@ fn feature_gates() -> Value {
 }
 
 /// The binding that is there while the gate ResourcesDeletionProtection is on, and the gate.
-pub const GATED_BINDING: (&str, &str) = (protection::NAME, crate::api::feature_gates::gate::DELETION_PROTECTION);
+pub const GATED_BINDING: (&str, &str) = (protection::NAME, gate::DELETION_PROTECTION);
+
+/// Rights that go with a feature gate: the component, the ClusterRoleBinding in it, and the gate.
+pub const GATED_RIGHTS: (&str, &str, &str) =
+    ("resource-distribution", "kruise-manager-resource-distribution", gate::RESOURCE_DISTRIBUTION);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::k8s::path;
+
+    #[test]
+    fn the_rights_that_go_with_a_gate_are_those_of_a_component_that_nobody_has_unasked() {
+        let (component, binding, _) = GATED_RIGHTS;
+        let component = COMPONENTS.iter().find(|one| one.name == component).unwrap();
+        assert!(!component.is_default);
+        let is_it = |object: &Value| object["kind"] == "ClusterRoleBinding" && object["metadata"]["name"] == binding;
+        assert!((component.objects)().iter().any(is_it));
+    }
 
     fn dir() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")

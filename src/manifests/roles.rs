@@ -144,13 +144,7 @@ pub(super) fn secrets_access() -> Vec<Value> {
     of_component("pull-secrets", pull_secrets::SECRETS_RBAC)
 }
 
-/// The verb by which admission policies know that the manager may end Pods and swap images of their sidecars. A component of its
-/// own, so that the manager has it only where the sidecar terminator is wanted.
-pub(super) fn terminator_access() -> Vec<Value> {
-    of_component("sidecar-terminator", &[Rule::new(&[""], &["pods"], &["terminate"])])
-}
-
-/// The rights on copies of Secrets and ConfigMaps, likewise. Secrets are neither listed nor watched.
+/// The rights on copies of Secrets and ConfigMaps: a component too, which goes with the feature gate. Secrets are neither listed nor watched.
 pub(super) fn distribution_access() -> Vec<Value> {
     of_component("resource-distribution", resource_distribution::COPIES_RBAC)
 }

@@ -66,7 +66,7 @@ pub const WRITES: &[Write] = &[
     ),
     write(MANAGER, "", "pods", &["patch"]).only(
         PODS,
-        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings`, `kruise.io/related-pub`, `apps.kruise.io/matched-workloadspread` and `controller.kubernetes.io/pod-deletion-cost`, label `apps.kruise.io/united-deployment-reserved-pod`; with the first `apps.kruise.io/matched-workloadspread` of a Pod, labels and annotations outside the domains of Kubernetes and Kruise, but none that says which revision it is of; with the component `sidecar-terminator` the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
+        "controlled by a workload of ours before and after: anything; adoption and release: that owner reference and the identity labels; others: another spelling of the same image with a digest, annotations `kruise.rs/image-spellings`, `kruise.io/related-pub`, `apps.kruise.io/matched-workloadspread` and `controller.kubernetes.io/pod-deletion-cost`, label `apps.kruise.io/united-deployment-reserved-pod`; with the first `apps.kruise.io/matched-workloadspread` of a Pod, labels and annotations outside the domains of Kubernetes and Kruise, but none that says which revision it is of; the image that a sidecar's own variable names; with injected sidecars: their images, annotations of SidecarSets, and others outside the domains of Kubernetes and Kruise; not in our own namespace",
     ),
     write(MANAGER, "", "pods/eviction", &["create"])
         .only("kruise-manager-evictions", "all, within budgets; not in our own namespace, not in `kube-system`"),
@@ -77,7 +77,7 @@ pub const WRITES: &[Write] = &[
     ),
     write(MANAGER, "", "pods/status", &["patch"]).only(
         POD_STATUS,
-        "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; with the component `sidecar-terminator` the phase, to Succeeded or Failed, of Pods with a sidecar of the terminator; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a workload of ours controls; not in our own namespace",
+        "conditions, but none of kubelet, scheduler, control plane and load balancers, and `Ready` only to False; the phase, to Succeeded or Failed, of Pods that run to an end and have a sidecar of the terminator; labels and annotations, on Pods of others none of Kubernetes and Kruise but those listed in the policy; finalizers of Pods that a workload of ours controls; not in our own namespace",
     ),
     write(MANAGER, "apps", "controllerrevisions", &["create", "delete"]).only(REVISIONS, "controlled by a workload of ours or a UnitedDeployment; in our own namespace by a SidecarSet"),
     write(MANAGER, "apps", "controllerrevisions", &["patch"])

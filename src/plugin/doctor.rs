@@ -283,6 +283,9 @@ async fn examine_policies(read: &Reader<'_>, wanted: &[Value], gates: &FeatureGa
     if !gates.enabled(gate) {
         findings.extend(doctor::unprotected(&labelled(read).await));
     }
+    let rights = manifests::GATED_RIGHTS;
+    let there = read.cluster("rbac.authorization.k8s.io", "clusterrolebindings", rights.1).await.map(drop);
+    findings.extend(doctor::gated_rights(rights, gates.enabled(rights.2), &there));
 }
 
 /// Objects with the label of deletion protection, one of each kind at most.

@@ -22,7 +22,7 @@ use super::{
 use crate::runtime::clock;
 
 /// How often a picture that moves is drawn.
-const FRAME: Duration = Duration::from_millis(100);
+pub(super) const FRAME: Duration = Duration::from_millis(100);
 
 struct Followed {
     object: Value,
@@ -158,7 +158,7 @@ fn lines(all: &mut [Followed]) -> Vec<(Line, Duration)> {
 }
 
 /// An error that trying again does not mend.
-fn refused(error: watcher::Error) -> Result<watcher::Error, Stop> {
+pub(super) fn refused(error: watcher::Error) -> Result<watcher::Error, Stop> {
     let what = "watching stopped, what was asked for goes on";
     match &error {
         watcher::Error::InitialListFailed(cause @ kube::Error::Api(status))

@@ -8,6 +8,7 @@
 //!
 //! Never: a write that the user did not name. `doctor` writes nothing at all; its one create is a dry run.
 
+mod broadcast;
 mod cancel;
 mod completion;
 mod connection;
@@ -74,6 +75,7 @@ enum What {
     Describe(describe::DescribeArgs),
     Sidecarset(sidecarset::SidecarSetArgs),
     Spread(spread::SpreadArgs),
+    Broadcast(broadcast::BroadcastArgs),
     Cronjob(cronjob::CronJobArgs),
     Cancel(cancel::CancelArgs),
     Doctor(doctor::DoctorArgs),
@@ -118,6 +120,7 @@ fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
             What::Describe(args) => describe::run(args, &connection).await,
             What::Sidecarset(args) => sidecarset::run(args, &connection).await,
             What::Spread(args) => spread::run(args, &connection).await,
+            What::Broadcast(args) => broadcast::run(args, &connection).await,
             What::Cronjob(args) => cronjob::run(args, &connection).await,
             What::Cancel(args) => cancel::run(args, &connection).await,
             What::Doctor(args) => doctor::run(args, &connection).await,
@@ -172,6 +175,11 @@ mod tests {
             ("spread", ErrorKind::MissingRequiredArgument),
             ("cronjob", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("cronjob trigger", ErrorKind::MissingRequiredArgument),
+            ("broadcast", ErrorKind::MissingRequiredArgument),
+            ("broadcast busybox true", ErrorKind::UnknownArgument),
+            ("broadcast busybox --detach --timeout 5s", ErrorKind::ArgumentConflict),
+            ("broadcast busybox --parallelism 0", ErrorKind::ValueValidation),
+            ("broadcast busybox --node-selector a", ErrorKind::ValueValidation),
             ("restart -A -l a=b", ErrorKind::ArgumentConflict),
             ("rollout history scs/a --system-namespace", ErrorKind::InvalidValue),
             ("rollout history scs/a --system-namespace A/b", ErrorKind::ValueValidation),
@@ -198,6 +206,7 @@ mod tests {
             "sidecarset log-agent --all --context c",
             "spread ws/web -n shop",
             "cronjob trigger nightly -n shop --dry-run -o yaml",
+            "broadcast busybox --host --all-nodes --timeout 5m -n ops -- chroot /host uname -a",
             "restart sidecarset/log-agent -A -c agent --wait",
             "rollout undo sidecarset/log-agent --to-revision 2 --system-namespace kruise",
             "rollout undo cloneset/a --to-revision=3 -n shop --dry-run",

@@ -27,10 +27,11 @@ use crate::{
 /// Who writes, in `managedFields`.
 const FIELD_MANAGER: &str = "kubectl-kruise";
 
-/// The two kinds.
+/// The kinds that are made by commands.
 pub(super) fn resource(kind: &str) -> ApiResource {
     let (group, version, kind, plural) = match kind {
         "WorkloadRestart" => ("kruise.rs", "v1alpha1", "WorkloadRestart", "workloadrestarts"),
+        "BroadcastJob" => ("apps.kruise.io", "v1beta1", "BroadcastJob", "broadcastjobs"),
         _ => ("apps.kruise.io", "v1alpha1", "ContainerRecreateRequest", "containerrecreaterequests"),
     };
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)

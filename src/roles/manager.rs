@@ -30,6 +30,7 @@ use crate::{
         certificate_secret::CertificateSecret,
         certs::LEAF_VALIDITY,
         client,
+        ending::Ending,
         events::Recorder,
         fence::Fence,
         leader::{self, Elector, Timing},
@@ -241,8 +242,9 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         fence.open_until(Duration::MAX);
         term.send_replace(Some(fence.term()));
     }
+    let ending = Ending::default();
     let (events, send_events) =
-        Recorder::new(fence.around(&client), "kruise-manager", "", metrics.events_dropped.clone());
+        Recorder::new(fence.around(&client, &ending), "kruise-manager", "", metrics.events_dropped.clone());
     let leader = Leader {
         args: &args,
         chosen,
@@ -251,6 +253,7 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
         events,
         metrics: metrics.clone(),
         settings: args.settings()?,
+        ending,
         work: Work::default(),
         pods: watch::Sender::new(None),
     };
@@ -339,6 +342,8 @@ struct Leader<'a> {
     events: Recorder,
     metrics: Arc<Metrics>,
     settings: Settings,
+    /// Namespaces that end stay known over terms: they never recover.
+    ending: Ending,
     work: Work,
     /// The Pods of the term that runs.
     pods: watch::Sender<Option<Arc<Store<PodView>>>>,
@@ -426,7 +431,7 @@ impl Leader<'_> {
 
     /// What the controllers of one term share.
     fn context(&self, fence: &Fence) -> Context {
-        let fenced = fence.around(&self.client);
+        let fenced = fence.around(&self.client, &self.ending);
         let budgets = Budgets::new(fenced.clone(), self.gates.clone());
         budgets.register(&self.metrics);
         let args = self.args;

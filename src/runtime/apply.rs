@@ -3,6 +3,7 @@
 use kube::{
     Api, Client, Resource,
     api::{Patch, PatchParams},
+    core::Status,
     runtime::watcher,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -41,8 +42,24 @@ where
 /// # Errors
 /// Those of the API server.
 pub async fn post(client: &Client, path: &str, object: &Value) -> kube::Result<String> {
+    send(client, axum::http::Request::post(path), object).await
+}
+
+/// The UID of the object of the same namespace for which a request makes another one that does not name it as its owner.
+#[derive(Clone, Debug)]
+pub struct MadeFor(pub String);
+
+/// As [`post`], for an object that need not name its owner.
+///
+/// # Errors
+/// Those of the API server.
+pub async fn post_for(client: &Client, path: &str, object: &Value, made_for: MadeFor) -> kube::Result<String> {
+    send(client, axum::http::Request::post(path).extension(made_for), object).await
+}
+
+async fn send(client: &Client, request: axum::http::request::Builder, object: &Value) -> kube::Result<String> {
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-    let request = axum::http::Request::post(path).header("content-type", "application/json").body(body);
+    let request = request.header("content-type", "application/json").body(body);
     client.request_text(request.map_err(kube::Error::HttpError)?).await
 }
 
@@ -62,9 +79,16 @@ fn to_value(status: &impl Serialize) -> kube::Result<Value> {
 
 /// Whether something could not be made because its namespace is being deleted: what wanted it goes too.
 pub fn namespace_is_ending(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+    matches!(error, kube::Error::Api(status) if says_ending(status))
 }
+
+/// The same of an answer.
+pub fn says_ending(status: &Status) -> bool {
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == ENDING)
+}
+
+/// The cause by which the API server says that a namespace is being deleted.
+pub const ENDING: &str = "NamespaceTerminating";
 
 /// Whether an object was refused because of its size: by the API server (413), or by etcd, whose answers come as 500.
 pub fn is_too_large(error: &kube::Error) -> bool {

@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    apply::{is_already_there, post},
+    apply::{MadeFor, is_already_there, post_for},
     pod_control::decoded,
     stored,
     watches::{ObjectKey, Store},
 };
-use crate::k8s::path;
+use crate::{domain::workload::owner::OwnerRef, k8s::path};
 
 /// The writer of claims of one controller.
 pub struct ClaimControl<C> {
@@ -37,15 +37,15 @@ where
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    /// Creates a claim. False: one of its name is there already, left by an earlier attempt or by an earlier Pod: it is in the
+    /// Creates a claim of a workload, which it may outlive. False: one of its name is there already, left by an earlier attempt or by an earlier Pod: it is in the
     /// store now, and the next pass decides about it.
     ///
     /// # Errors
     /// Those of the API server.
-    pub async fn create(&self, claim: &Value) -> kube::Result<bool> {
+    pub async fn create(&self, owner: &OwnerRef, claim: &Value) -> kube::Result<bool> {
         let namespace = claim.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
         let claims = path::in_namespace(path::CORE, "v1", namespace, "persistentvolumeclaims");
-        match post(&self.client, &claims, claim).await {
+        match post_for(&self.client, &claims, claim, MadeFor(owner.uid.clone())).await {
             Ok(made) => {
                 self.claims.upsert(decoded(&made)?);
                 Ok(true)

@@ -301,6 +301,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::ending::Ending;
 
     #[test]
     fn versions_of_all_providers_are_read() {
@@ -392,7 +393,7 @@ mod tests {
         // One request a second.
         let inner = Client::new(Throttle::new(1.0, 1).layer(Lazy(server)), "default");
         let fence = fence::Fence::default();
-        let client = fence.around(&inner);
+        let client = fence.around(&inner, &Ending::default());
         let send = |method: &str| {
             let request = Request::builder().method(method).uri("/api/v1/pods").body(Body::empty()).unwrap();
             client.send(request)

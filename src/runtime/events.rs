@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource, api::PostParams};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 
-use super::clock;
+use super::{apply::namespace_is_ending, clock};
 use crate::k8s::{name::is_dns_label, time::Now};
 
 /// Events waiting to be sent.
@@ -184,9 +184,12 @@ async fn send(client: Client, mut queue: mpsc::Receiver<Event>) {
             continue;
         }
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            // An event for a namespace that is going away, or an API server that is: nobody waits for this one.
-            tracing::warn!(%error, reason = event.reason, name = event.involved_object.name, "event not sent");
+        let (reason, name) = (&event.reason, &event.involved_object.name);
+        match api.create(&PostParams::default(), &event).await {
+            Ok(_) => {}
+            Err(error) if namespace_is_ending(&error) => tracing::debug!(namespace, reason, name, "event not sent"),
+            // An API server that is away: nobody waits for this one.
+            Err(error) => tracing::warn!(%error, reason, name, "event not sent"),
         }
     }
 }

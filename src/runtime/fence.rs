@@ -15,7 +15,7 @@ use std::{
 use axum::http::{Method, Request};
 use kube::{Client, client::Body};
 
-use super::clock;
+use super::{clock, ending::Ending};
 use crate::k8s::time::Now;
 
 /// Whether we may write. Closed at first.
@@ -53,13 +53,13 @@ impl Fence {
         !self.over.load(Ordering::Relaxed) && now.mono < Duration::from_millis(self.until.load(Ordering::Relaxed))
     }
 
-    /// The same client, but what it writes is held to this fence.
-    pub fn around(&self, client: &Client) -> Client {
-        let (inner, fence) = (client.clone(), self.clone());
+    /// The same client, but what it writes is held to this fence, and nothing is made in vain in namespaces that end.
+    pub fn around(&self, client: &Client, ending: &Ending) -> Client {
+        let (inner, fence, ending) = (client.clone(), self.clone(), ending.clone());
         let service = tower::service_fn(move |mut request: Request<Body>| {
             request.extensions_mut().insert(fence.clone());
-            let inner = inner.clone();
-            async move { inner.send(request).await }
+            let (inner, ending) = (inner.clone(), ending.clone());
+            async move { ending.send(&inner, request).await }
         });
         Client::new(service, client.default_namespace())
     }

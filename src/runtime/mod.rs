@@ -12,6 +12,7 @@ pub mod claim_control;
 pub mod client;
 pub mod clock;
 pub mod connections;
+pub mod ending;
 pub mod events;
 pub mod fair_places;
 #[cfg(test)]

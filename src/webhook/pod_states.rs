@@ -76,14 +76,8 @@ impl PodStates {
     pub async fn follow(&self) {
         let api: Api<DeserializeGuard<PersistentPodState>> = Api::all(self.client.clone());
         let first = async {
-<<<<<<< HEAD
             watches::first_list(&api, &self.states).await;
-            self.tell_scope();
-=======
-            // Late or not: whoever waits for the namespaces waits no longer.
-            let _ = tokio::time::timeout(FIRST_LIST, self.states.wait_synced()).await;
             self.publish_namespaces();
->>>>>>> w-e
         };
         let watch =
             watches::watch_guarded(api.clone(), Config::default(), self.states.clone(), |change| self.changed(&change));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::BUSYBOX;
-use e2e::kit::{Build, Look, PATIENCE, Test, condition, in_namespace, poll};
+use e2e::kit::{Build, Look, PATIENCE, Test, condition, in_namespace, plugin_command, poll};
 use serde_json::{Value, json};
 
 const JOB: &str = "BroadcastJob";
@@ -111,6 +111,49 @@ async fn admission_names_the_field_of_a_broadcast_job_that_cannot_work() -> Resu
             let named = field.trim_start_matches('/').replace('/', ".");
             ensure!(code == 422 && message.contains(&named), "{code} {message}");
         }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_command_is_broadcast_and_its_exit_codes_are_told() -> Result<()> {
+    in_namespace("bcj-plugin", async |t| {
+        // Nodes that tests add run nothing.
+        let only = ["--node-selector", "kubernetes.io/hostname"];
+        let node = t.list("Node", only[1]).await?;
+        let host = node.first().context("a node")?.text("/metadata/labels/kubernetes.io~1hostname").to_owned();
+        let selector = format!("{}={host}", only[1]);
+        let run = async |code: i32, name: &str, script: &str| {
+            let all = [
+                "broadcast",
+                BUSYBOX,
+                "--name",
+                name,
+                only[0],
+                &selector,
+                "--timeout",
+                "90s",
+                "--",
+                "sh",
+                "-c",
+                script,
+            ];
+            t.run(plugin_command(&t.paths, &[&["-n", &t.namespace], &all[..]].concat())?).await.and_then(|answer| {
+                ensure!(answer.code == Some(code), "{name}: {:?} {} {}", answer.code, answer.stdout, answer.stderr);
+                Ok(answer.stdout)
+            })
+        };
+        let good = run(0, "good", "true").await?;
+        ensure!(good.contains("exit code 0: 1 node\n"), "{good}");
+        ensure!(good.contains("broadcastjob.apps.kruise.io/good succeeded in "), "{good}");
+        let bad = run(1, "bad", "exit 7").await?;
+        ensure!(bad.contains("exit code 7: 1 node: "), "{bad}");
+        ensure!(bad.contains("1 of 1 nodes failed"), "{bad}");
+        let kept = t.get(JOB, "bad").await?;
+        assert_eq!(kept.int("/spec/completionPolicy/ttlSecondsAfterFinished"), 3600);
+        let shown = t.plugin_exits(0, &["broadcast", BUSYBOX, "--dry-run=client", "-o", "yaml"]).await?.stdout;
+        ensure!(shown.contains("kind: BroadcastJob"), "{shown}");
         Ok(())
     })
     .await

@@ -18,7 +18,6 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
         let probes_off = serverless_probes::while_off(t).await;
         let on = async {
             resource_distribution::refused_while_off(t).await?;
-            sidecar_terminator::component(t, true).await?;
             resource_distribution::component(t, true).await?;
             t.set_gates(ON).await?;
             // On the heap: together they are more than the stack of a test.
@@ -36,7 +35,6 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             ))
         };
         let off = async {
-            sidecar_terminator::component(t, false).await?;
             resource_distribution::component(t, false).await?;
             serverless_probes::tidy(t).await?;
             t.set_gates("ImagePullJobGate=true").await

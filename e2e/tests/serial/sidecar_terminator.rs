@@ -1,5 +1,5 @@
-//! Sidecars that end with the main containers of their Pods, on a real node: behind the gate SidecarTerminator and with its
-//! component.
+//! Sidecars that end with the main containers of their Pods, on a real node: behind the gate SidecarTerminator, which is all that
+//! it needs.
 
 use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Look, Test, in_namespace, shell};
@@ -9,11 +9,6 @@ use crate::LONG;
 
 const SWITCH: &str = "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT";
 const IGNORE: &str = "KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE";
-
-/// Applies or deletes the objects of the component.
-pub(crate) async fn component(t: &Test, on: bool) -> Result<()> {
-    t.component("sidecar-terminator", ("terminate", "pods"), on).await
-}
 
 /// A container that notes its preStop hook and its signal in /kept, says at its end what it noted, and exits with a code.
 fn proxy(code: i32, variables: &[&str]) -> Value {

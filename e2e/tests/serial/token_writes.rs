@@ -53,6 +53,8 @@ const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
 const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
 const EPHEMERAL: Kind = (KRUISE, "v1alpha1", "ephemeraljobs", "EphemeralJob");
 const BATCH_JOB: Kind = ("batch", "v1", "jobs", "Job");
+/// The image that a sidecar names itself.
+const EXITS: &str = "example.com/exit:1";
 const BROADCAST: Kind = (KRUISE, "v1beta1", "broadcastjobs", "BroadcastJob");
 const CRON: Kind = (KRUISE, "v1beta1", "advancedcronjobs", "AdvancedCronJob");
 const MARKER: Kind = (KRUISE, "v1alpha1", "podprobemarkers", "PodProbeMarker");
@@ -339,6 +341,15 @@ async fn world(t: &Test) -> Result<World> {
     let noted = json!({ "kruise.io/sidecarset-injected-list": "logs" });
     let injected = t.start(with_sidecar("injected").with("/metadata/annotations", noted)).await?;
     let pretended = t.start(with_sidecar("pretended")).await?;
+    for (name, says, policy) in
+        [("ends", "True", "Never"), ("ends-not", "false", "Never"), ("ends-never", "true", "Always")]
+    {
+        let env = json!([{ "name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT", "value": says }]);
+        let sidecar = json!({ "name": "main", "image": image, "env": env });
+        t.start(pod(name, vec![sidecar]).with("/spec/restartPolicy", policy)).await?;
+    }
+    let exits = json!([{ "name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE", "value": EXITS }]);
+    t.start(pod("swaps", vec![json!({ "name": "main", "image": image, "env": exits })])).await?;
     let set_pod = t.list("Pod", "app=set").await?.remove(0);
     let revision = serde_json::to_value(
         api(&t.client, &t.namespace, REVISION)
@@ -617,6 +628,10 @@ fn of_pods(w: &World) -> Vec<Case> {
         json!({ "metadata": { "annotations": note, "labels": { label: "a" } } })
     };
     let adopted = json!({ "metadata": { "ownerReferences": owner(&w.set), "labels": { "apps.kruise.io/cloneset-instance-id": "x" } } });
+    let swap = |name: &str, to: &str| {
+        let change = json!({ "spec": { "containers": [{ "name": "main", "image": to }] } });
+        Do::Patch("", name.to_owned(), change, &["strategic"])
+    };
     vec![
         case(POD, "of a CloneSet", true, Do::Create(of_set("new"))),
         case(
@@ -644,6 +659,9 @@ fn of_pods(w: &World) -> Vec<Case> {
         case(POD, "tried", true, Do::Create(trial("new"))),
         case(POD, "tried and stored", false, Do::Store(trial("new"))),
         case(POD, "tried in our namespace", false, Do::Create(trial("new").with("/metadata/namespace", SYSTEM))),
+        case(POD, "the image that ends a sidecar", true, swap("swaps", EXITS)),
+        case(POD, "an image that the variable does not name", false, swap("swaps", "example.com/exit:2")),
+        case(POD, "an image that no variable names", false, swap("ends", EXITS)),
         case(POD, "of nobody", true, Do::Evict(web())),
         case(POD, "in our namespace", false, Do::Evict(format!("{SYSTEM}/{}", w.system))),
         case(POD, "of a CloneSet", true, Do::Delete(own.clone())),
@@ -749,6 +767,7 @@ fn of_pod_status(w: &World) -> Vec<Case> {
         conditions(&w.web, json!({ "type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z" }))
     };
     let meta = |field: &str, key: &str, value: &str| json!({ "metadata": { field: { key: value } } });
+    let phase = |phase: &str| json!({ "status": { "phase": phase } });
     let lists = |what, change| case(POD, what, false, Do::Patch("status", "web".into(), change, &WHOLE_LISTS));
     let mut cases = vec![
         s("our condition", true, "web", condition("KruisePodReady", "False")),
@@ -771,7 +790,12 @@ fn of_pod_status(w: &World) -> Vec<Case> {
         s("lifecycle of others", false, "web", meta("labels", "lifecycle.apps.kruise.io/state", "Normal")),
         s("an annotation of Kubernetes", false, "web", meta("annotations", "kubernetes.io/other", "1")),
         s("finalizers", false, "web", json!({ "metadata": { "finalizers": ["example.com/x"] } })),
-        s("phase", false, "web", json!({ "status": { "phase": "Failed" } })),
+        s("phase", false, "web", phase("Failed")),
+        s("phase, with a sidecar of the terminator", true, "ends", phase("Succeeded")),
+        s("phase, with a sidecar of the terminator", true, "ends", phase("Failed")),
+        s("another phase", false, "ends", phase("Pending")),
+        s("phase, where the variable says no", false, "ends-not", phase("Succeeded")),
+        s("phase, of a Pod that does not end", false, "ends-never", phase("Succeeded")),
         lists("podIP", json!({ "status": { "podIP": "192.0.2.1", "podIPs": [{ "ip": "192.0.2.1" }] } })),
         lists("hostIP", json!({ "status": { "hostIP": "192.0.2.1", "hostIPs": [{ "ip": "192.0.2.1" }] } })),
         s(

@@ -125,8 +125,6 @@ async fn rights_in_the_manifests_are_exactly_those_that_are_used() -> Result<()>
             let unused = unused.filter(|(_, resource)| !resource.ends_with("/finalizers"));
             // Read only with the gate StatefulSetAutoResizePVCGate, which no test here turns on: growth needs a resizer.
             let unused = unused.filter(|(_, resource)| resource != "storage.k8s.io/storageclasses");
-            // No call: admission policies ask for it.
-            let unused = unused.filter(|(verb, _)| verb != "terminate");
             let unused: Vec<&Right> = unused.collect();
             ensure!(unused.is_empty(), "{account} has rights that nothing has used: {unused:#?}");
             let beyond: Vec<&Right> = used.difference(&granted).collect();

@@ -1,6 +1,7 @@
 //! The controller against an API server in memory, with kubelets that are played.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -17,6 +18,7 @@ use super::{
 };
 use crate::{
     k8s::pod::PodView,
+    liveness::Random,
     runtime::{lock, queue::Requeue, watches::ObjectKey},
 };
 
@@ -431,4 +433,107 @@ async fn nodes_wake_the_jobs_for_which_they_are_news() {
     world.deliver();
     world.controller.node_changed(&Change::Applied { old: None, new: &ssd, initial: false });
     assert_eq!(world.controller.queue.depth(), 0, "a job that is over wants to know of no node");
+}
+
+/// What a kubelet does with the Pod of its node in a round: mostly it runs on.
+fn now_and_then(seed: u64, node: &str) -> Value {
+    let of_node = node.bytes().fold(seed, |all, byte| all.wrapping_mul(31).wrapping_add(byte.into()));
+    match Random(of_node).below(100) {
+        0..30 => succeeds(node),
+        30..35 => fails(node),
+        _ => runs(node),
+    }
+}
+
+/// Something that happens to one of the nodes, or to the manager. `nodes` are those that are there, with whether they are
+/// cordoned, `next` is the next one that joins: no name comes twice.
+fn trouble(world: &mut World, random: &mut Random, nodes: &mut BTreeMap<usize, bool>, next: &mut usize) {
+    let names: Vec<usize> = nodes.keys().copied().collect();
+    let node = names[random.below(names.len())];
+    match random.below(7) {
+        0 => world.restart(),
+        1 => lock(&world.server).faults.push_back(Fault::Error([403, 409, 500][random.below(3)])),
+        2 => lock(&world.server).faults.push_back(Fault::Lost),
+        3 => {
+            world.node(*next, json!({}));
+            nodes.insert(*next, false);
+            *next += 1;
+        }
+        4 => {
+            nodes.remove(&node);
+            let name = format!("n{node}");
+            let uid = name.clone();
+            world.controller.context.nodes.store().remove(&ObjectKey::new("", &name), Some(&uid));
+            let mut server = lock(&world.server);
+            for (path, _) in server.of(PODS).iter().filter(|(_, pod)| pod["spec"]["nodeName"] == *name) {
+                server.remove(path);
+            }
+        }
+        _ => {
+            let is_cordoned = !nodes[&node];
+            nodes.insert(node, is_cordoned);
+            world.node(node, json!({"spec": {"unschedulable": is_cordoned}}));
+        }
+    }
+}
+
+/// Nodes join, go and are cordoned, the manager is started anew, writes are refused and answers lost.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_played_nodes_are_each_done_once_within_parallelism() {
+    const NODES: usize = 1000;
+    for seed in 0..2 {
+        let mut random = Random(seed);
+        let spec = json!({"parallelism": "10%", "failurePolicy": {"type": "Continue"}});
+        let mut world = World::new(NODES, &spec);
+        let (mut nodes, mut next): (BTreeMap<usize, bool>, _) = ((0..NODES).map(|node| (node, false)).collect(), NODES);
+        let mut ended: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for round in 0..400 {
+            if round < 20 {
+                (0..3).for_each(|_| trouble(&mut world, &mut random, &mut nodes, &mut next));
+            } else if round == 20 {
+                lock(&world.server).faults.clear();
+                nodes.keys().for_each(|node| world.node(*node, json!({})));
+            }
+            let _ = world.pass().await;
+            let is_over =
+                |pod: &Value| ["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or(""));
+            let active = world.pods().iter().filter(|pod| !is_over(pod)).count();
+            assert!(active <= (NODES + 60).div_ceil(10), "seed {seed}, round {round}: {active} at a time");
+            if world.phase() == "completed" {
+                break;
+            }
+            world.play(|node| now_and_then(seed * 1000 + round, node));
+            for pod in world.pods().iter().filter(|pod| is_over(pod)) {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                ended.entry(text(&pod["spec"]["nodeName"])).or_default().insert(text(&pod["metadata"]["uid"]));
+            }
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        assert_eq!(world.phase(), "completed", "seed {seed}: {}", world.job()["status"]);
+        // Two Pods have ended for no node, whatever was lost; and each that is there is done.
+        assert!(ended.values().all(|pods| pods.len() == 1), "seed {seed}");
+        assert!(nodes.keys().all(|node| ended.contains_key(&format!("n{node}"))), "seed {seed}");
+        let [desired, active, succeeded, failed] = world.numbers();
+        let there = i64::try_from(nodes.len()).unwrap();
+        assert_eq!((desired, active, succeeded + failed), (there, 0, there), "seed {seed}");
+        assert_eq!(world.pods().len(), nodes.len(), "seed {seed}");
+    }
+}
+
+/// There is nothing to wait for but what watches say: a Pod that was made and has gone before any watch showed it.
+#[tokio::test(start_paused = true)]
+async fn f55_what_was_made_and_is_gone_is_made_again_within_seconds() {
+    let world = World::new(1, &json!({}));
+    world.pass().await.unwrap();
+    let (path, _) = lock(&world.server).of(PODS).remove(0);
+    lock(&world.server).remove(&path);
+    let mut waited = 0;
+    while world.pods().is_empty() {
+        let _ = world.pass().await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        waited += 1;
+        assert!(waited < 30, "{}", world.job()["status"]);
+    }
+    world.settle(succeeds).await;
+    assert_eq!((world.numbers(), world.phase()), ([1, 0, 1, 0], "completed".into()));
 }

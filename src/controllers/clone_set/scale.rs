@@ -342,12 +342,12 @@ impl Controller {
     }
 
     async fn create_one(&self, clone_set: &CloneSet, id: &str, pod: &Value, have: &BTreeSet<&str>) -> kube::Result<()> {
+        let owner = make::owner(clone_set);
         for claim in make::claims(clone_set, id) {
             if !claim["metadata"]["name"].as_str().is_some_and(|name| have.contains(name)) {
-                self.claim_control.create(&claim).await?;
+                self.claim_control.create(&owner, &claim).await?;
             }
         }
-        let owner = make::owner(clone_set);
         if let Created::New(made) = self.pods.create(&owner, pod).await? {
             self.pods.normal(&owner, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
         }

@@ -6,7 +6,7 @@ use axum::http::{Method, request::Parts};
 use serde_json::Value;
 
 use super::*;
-use crate::{controllers::in_memory, runtime::lock};
+use crate::{controllers::in_memory, liveness::Random, runtime::lock};
 
 const POD: &str = "/api/v1/namespaces/ns/pods/p";
 const REQUESTS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests";
@@ -48,8 +48,13 @@ impl Played {
                     self.requests.iter().find(|there| there["metadata"]["name"] == name.trim_start_matches('/'));
                 found.map_or_else(|| refused(404), |found| (200, found.clone()))
             }
+            (&Method::GET, None) => (200, self.pod.clone()),
             (&Method::PATCH, None) => {
                 assert_eq!(body["metadata"]["uid"], "u1");
+                let seen = &body["metadata"]["resourceVersion"];
+                if !seen.is_null() && *seen != self.pod["metadata"]["resourceVersion"] {
+                    return refused(409);
+                }
                 super::super::fake::strategic(&mut self.pod, &body);
                 self.pod["metadata"]["resourceVersion"] = self.version.to_string().into();
                 (200, self.pod.clone())
@@ -222,4 +227,170 @@ fn a_pod_is_looked_at_when_its_main_containers_have_ended() {
     queue.done::<kube::Error>(ObjectKey::new("ns", "p"), Ok(Requeue::Await));
     world.controller.pod_changed(&Change::Applied { old: None, new: &other, initial: false });
     assert_eq!(queue.begin(), None);
+}
+
+impl World {
+    /// The manager was started anew: nothing is remembered, and everything is seen.
+    fn restart(&mut self) {
+        let context = self.controller.context.clone();
+        self.controller = Controller::new(&context);
+        self.deliver();
+    }
+
+    /// Watches bring what there is.
+    fn deliver(&self) {
+        let (pod, requests) = {
+            let played = lock(&self.played);
+            (played.pod.clone(), played.requests.clone())
+        };
+        self.see(pod);
+        for request in requests {
+            self.controller.requests.upsert(serde_json::from_value(request).unwrap());
+        }
+    }
+
+    /// Something changes what is there.
+    fn play(&self, change: impl FnOnce(&mut Played)) {
+        let mut played = lock(&self.played);
+        let before = (played.pod.clone(), played.requests.clone());
+        change(&mut played);
+        played.version += 1;
+        let version: Value = played.version.to_string().into();
+        if played.pod != before.0 {
+            played.pod["metadata"]["resourceVersion"] = version.clone();
+        }
+        for (request, before) in played.requests.iter_mut().zip(before.1) {
+            if *request != before {
+                request["metadata"]["resourceVersion"] = version.clone();
+            }
+        }
+    }
+
+    fn pod(&self) -> Value {
+        lock(&self.played).pod.clone()
+    }
+}
+
+/// How the containers of a history behave.
+struct Script {
+    policy: &'static str,
+    /// The exit code of the main container in the end.
+    main: i64,
+    /// That of the sidecar when it is stopped.
+    proxy: i64,
+    /// Things still go wrong.
+    is_rough: bool,
+}
+
+fn exit_code(pod: &Value, container: usize) -> Option<i64> {
+    pod["status"]["containerStatuses"][container]["state"]["terminated"]["exitCode"].as_i64()
+}
+
+fn is_over(pod: &Value) -> bool {
+    ["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap())
+}
+
+/// The main container has ended for good.
+fn main_is_over(pod: &Value, script: &Script) -> bool {
+    exit_code(pod, 0).is_some_and(|code| code == 0 || script.policy == "Never")
+}
+
+/// kubelet runs containers, starts them again, and ends a Pod that is over.
+fn kubelet(pod: &mut Value, script: &Script, random: &mut Random) {
+    let terminated = |code: i64| json!({"terminated": {"exitCode": code}});
+    for container in 0..2 {
+        let state = match exit_code(pod, container) {
+            None if is_over(pod) => random.chance(50).then(|| terminated(script.proxy)),
+            None if container == 0 => random.chance(20).then(|| {
+                let fails = script.is_rough && random.chance(30);
+                terminated(if fails && script.policy == "OnFailure" { 1 } else { script.main })
+            }),
+            None => (script.is_rough && random.chance(5)).then(|| terminated(1)),
+            Some(code) if code != 0 && script.policy == "OnFailure" && !is_over(pod) => {
+                random.chance(50).then(|| json!({"running": {}}))
+            }
+            Some(_) => None,
+        };
+        if let Some(state) = state {
+            pod["status"]["containerStatuses"][container]["state"] = state;
+        }
+    }
+    let codes = [exit_code(pod, 0), exit_code(pod, 1)];
+    let has_ended = |code: &Option<i64>| code.is_some_and(|code| code == 0 || script.policy == "Never");
+    if !is_over(pod) && codes.iter().all(has_ended) {
+        let phase = if codes == [Some(0), Some(0)] { "Succeeded" } else { "Failed" };
+        pod["status"]["phase"] = phase.into();
+    }
+}
+
+/// The daemon carries requests out, step by step.
+fn daemon(played: &mut Played, script: &Script, random: &mut Random) {
+    let is_open = |request: &&mut Value| request["status"]["phase"] != "Completed";
+    let Some(request) = played.requests.iter_mut().find(is_open) else { return };
+    let begun = "2026-01-01T00:00:00Z";
+    if request["status"].is_null() {
+        request["status"] = json!({"phase": "Recreating",
+            "containerRecreateStates": [{"name": "proxy", "phase": "Recreating", "killStartedAt": begun}]});
+        return;
+    }
+    let helps = !(script.is_rough && random.chance(30));
+    if helps && exit_code(&played.pod, 1).is_none() {
+        played.pod["status"]["containerStatuses"][1]["state"] = json!({"terminated": {"exitCode": script.proxy}});
+    }
+    let now = rfc3339(clock::now().wall);
+    request["status"] = json!({"phase": "Completed", "completionTime": now, "containerRecreateStates": [
+        {"name": "proxy", "phase": if helps { "Succeeded" } else { "Failed" }, "killStartedAt": begun, "isKilled": helps}]});
+}
+
+/// kubelet, daemon and API server do what they want and when they want, writes are refused, the manager is started anew.
+#[tokio::test(start_paused = true)]
+async fn random_histories_end_every_pod_and_write_nothing_before_its_main_container_has_ended() {
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let policy = ["Never", "OnFailure"][random.below(2)];
+        let main = if policy == "Never" && random.chance(50) { 3 } else { 0 };
+        let proxy = if random.chance(50) { 143 } else { 0 };
+        let ignores = random.chance(50);
+        let env: &[&str] = if ignores { &[SWITCH, labels::ENV_IGNORE_EXIT_CODE] } else { &[SWITCH] };
+        let mut script = Script { policy, main, proxy, is_rough: true };
+        let mut world = World::new(policy, env);
+        world.play(|played| played.pod["status"]["containerStatuses"][0]["state"] = json!({"running": {}}));
+        world.deliver();
+        for round in 0..600 {
+            script.is_rough = round < 40;
+            lock(&world.played).refuse = 0;
+            match random.below(8) {
+                0 if script.is_rough => world.restart(),
+                1 if script.is_rough => lock(&world.played).refuse = [403, 409, 500][random.below(3)],
+                _ => {}
+            }
+            let early = !main_is_over(&world.pod(), &script);
+            let _ = world.look().await;
+            let writes = world.writes();
+            assert!(!early || writes.is_empty(), "seed {seed}, round {round}: {writes:?}");
+            let open = lock(&world.played).requests.iter().filter(|r| r["status"]["phase"] != "Completed").count();
+            assert!(open <= 1, "seed {seed}, round {round}: {open} requests at once");
+            let pod = world.pod();
+            if is_over(&pod) && (0..2).all(|container| exit_code(&pod, container).is_some()) {
+                break;
+            }
+            world.play(|played| kubelet(&mut played.pod, &script, &mut random));
+            if random.chance(50) {
+                world.play(|played| daemon(played, &script, &mut random));
+            }
+            // Watches are late now and then.
+            if !script.is_rough || random.chance(70) {
+                world.deliver();
+            }
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        let pod = world.pod();
+        assert!(is_over(&pod) && exit_code(&pod, 1).is_some(), "seed {seed}: {}", pod["status"]);
+        // What the main container has done counts, whatever an ignored exit code says.
+        let by_us = pod["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
+        if by_us {
+            let want = if exit_code(&pod, 0) == Some(0) { "Succeeded" } else { "Failed" };
+            assert_eq!(pod["status"]["phase"], want, "seed {seed}: {}", pod["status"]);
+        }
+    }
 }

@@ -203,7 +203,7 @@ impl Controller {
             let Some(claim) = make::claim(&job.owner, &job.spec, *place, ordinal) else { continue };
             let name = claim["metadata"]["name"].as_str().unwrap_or_default();
             let message = |what: &str| format!("create Claim {name} Pod {pod} in StatefulSet {} {what}", job.spec.name);
-            match self.claim_control.create(&claim).await {
+            match self.claim_control.create(&job.owner, &claim).await {
                 Ok(true) => self.common.pods.normal(&job.owner, "SuccessfulCreate", &message("success")),
                 Ok(false) => all_new = false,
                 Err(error) => {

@@ -10,10 +10,6 @@ use crate::{
 /// Keys of `labels::SYSTEM_DOMAINS` as a regular expression.
 pub(super) const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
 
-/// Whether the caller may end Pods and their sidecars, which the component sidecar-terminator gives to the manager.
-pub(super) const MAY_TERMINATE: &str =
-    "authorizer.group('').resource('pods').namespace(request.namespace).check('terminate').allowed()";
-
 /// Matches writes of our accounts only; everybody else pays for nothing more.
 pub(super) fn by(accounts: &[&str]) -> Value {
     json!({ "name": "by-our-account", "expression": account::is_one_of(accounts) })

@@ -84,7 +84,7 @@ pub(super) fn spec() -> Value {
             must(&fields.join(" && "), "status: the manager changes nothing but conditions"),
             must(
                 &format!("{} || variables.mayEnd", equal("status.phase", "''")),
-                "status.phase: the manager makes Pods Succeeded or Failed that have sidecars with a variable of the sidecar terminator and are not over, where it has the verb terminate on pods (component sidecar-terminator)",
+                "status.phase: the manager makes Pods Succeeded or Failed that run to an end, have sidecars of the sidecar terminator and are not over",
             ),
             must(
                 &format!("{new}.filter(c, {is_refused}) == {old}.filter(c, {is_refused})"),
@@ -109,15 +109,15 @@ pub(super) fn spec() -> Value {
 /// Whether a Pod may be made Succeeded or Failed.
 fn may_end() -> String {
     let phase = |object: &str| format!("{object}.status.?phase.orValue('')");
-    let variables = cel::list(&[labels::ENV_TERMINATE_SIDECAR, labels::ENV_TERMINATE_SIDECAR_WITH_IMAGE]);
-    let has_sidecars = format!(
-        "oldObject.spec.containers.exists(c, c.?env.orValue([]).exists(e, e.name in {variables} && e.?value.orValue('') != ''))"
+    let (switch, image) = (labels::ENV_TERMINATE_SIDECAR, labels::ENV_TERMINATE_SIDECAR_WITH_IMAGE);
+    let is_sidecar = format!(
+        "(e.name == '{switch}' && e.?value.orValue('').matches('^(?i:true)$')) || (e.name == '{image}' && e.?value.orValue('') != '')"
     );
+    let has_sidecars = format!("oldObject.spec.containers.exists(c, c.?env.orValue([]).exists(e, {is_sidecar}))");
     format!(
-        "{} in ['Succeeded', 'Failed'] && !({} in ['Succeeded', 'Failed']) && oldObject.spec.?restartPolicy.orValue('') in ['Never', 'OnFailure'] && {has_sidecars} && {}",
+        "{} in ['Succeeded', 'Failed'] && !({} in ['Succeeded', 'Failed']) && oldObject.spec.?restartPolicy.orValue('') in ['Never', 'OnFailure'] && {has_sidecars}",
         phase("object"),
         phase("oldObject"),
-        cel::MAY_TERMINATE
     )
 }
 
@@ -126,15 +126,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_phase_is_final_and_of_pods_with_the_variable_of_the_terminator_alone() {
+    fn a_phase_is_final_and_of_pods_with_the_variable_of_the_terminator_alone_and_needs_no_other_right() {
         let rule = may_end();
         for words in [
             "object.status.?phase.orValue('') in ['Succeeded', 'Failed']",
             "!(oldObject.status.?phase.orValue('') in ['Succeeded', 'Failed'])",
-            "'KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT'",
-            "check('terminate')",
+            "oldObject.spec.?restartPolicy.orValue('') in ['Never', 'OnFailure']",
+            "e.name == 'KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT' && e.?value.orValue('').matches('^(?i:true)$')",
+            "e.name == 'KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE' && e.?value.orValue('') != ''",
         ] {
             assert!(rule.contains(words), "{words}: {rule}");
         }
+        // The gate is all that the sidecar terminator needs.
+        assert!(!rule.contains("authorizer"), "{rule}");
     }
 }

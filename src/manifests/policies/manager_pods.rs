@@ -74,7 +74,6 @@ pub(super) fn spec() -> Value {
     variables.push(json!({ "name": "isAssigned", "expression": IS_ASSIGNED }));
     variables.push(json!({ "name": "isTrial", "expression": IS_TRIAL }));
     variables.push(json!({ "name": "isStuck", "expression": IS_STUCK }));
-    variables.push(json!({ "name": "mayTerminate", "expression": cel::MAY_TERMINATE }));
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": rules },
@@ -119,7 +118,7 @@ fn images_of(list: &str) -> Value {
     );
     // The image that ends a sidecar on a virtual node, which its own variable names.
     let is_last = format!(
-        "variables.mayTerminate && o.?env.orValue([]).exists(e, e.name == '{}' && e.?value.orValue('') == c.image)",
+        "o.?env.orValue([]).exists(e, e.name == '{}' && e.?value.orValue('') == c.image)",
         labels::ENV_TERMINATE_SIDECAR_WITH_IMAGE
     );
     let old = format!("oldObject.spec.?{list}.orValue([])");

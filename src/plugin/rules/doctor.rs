@@ -16,7 +16,10 @@ mod webhook;
 
 pub use self::{
     returning::returning,
-    rights::{Limits, Right, feature_gates, foreign_bindings, gated_binding, limits, policies, rights, unprotected},
+    rights::{
+        Limits, Right, feature_gates, foreign_bindings, gated_binding, gated_rights, limits, policies, rights,
+        unprotected,
+    },
     roles::{daemons, deployment, lease, versions},
     webhook::{
         Answer, Called, Handshake, addresses, admission, ca_bundle, ca_certificates, called, endpoints, leftovers,

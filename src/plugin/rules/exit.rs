@@ -26,14 +26,15 @@ pub enum Exit {
 /// The table for `--help`.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0    done; restart --wait: every container was restarted; rollout status: rolled out
-  1    failed: a container was not restarted, a roll-out has failed or is paused, or a check of doctor failed
+  0    done; restart --wait: every container was restarted; rollout status: rolled out; broadcast: done on all nodes
+  1    failed: a container was not restarted, a roll-out has failed or is paused, a broadcast failed on a node, or a check of
+       doctor failed
   2    the command line makes no sense
   3    refused by the API server: admission, schema, missing rights
-  4    --timeout was over; the restart or roll-out goes on
+  4    --timeout was over; the restart, roll-out or broadcast goes on
   5    a Pod, workload, revision, container or request does not exist
   6    no usable answer from the API server
-  130  interrupted while waiting; the restart or roll-out goes on";
+  130  interrupted while waiting; the restart, roll-out or broadcast goes on";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -1,5 +1,6 @@
 //! What the plugin decides and says: functions of the objects it was shown, without I/O and without a clock.
 
+pub mod broadcast;
 pub mod cancel;
 pub mod cron_job;
 pub mod doctor;

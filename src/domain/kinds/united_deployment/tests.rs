@@ -16,13 +16,8 @@ use crate::{
         apps::united_deployment::{UnitedCondition, UnitedDeployment, UnitedDeploymentStatus},
         labels,
     },
-<<<<<<< HEAD
-    domain::workload::owner::OwnerRef,
-    k8s::{pod::PodView, revision, time::Now},
-=======
     domain::workload::{owner::OwnerRef, subset::SCHEDULABLE},
-    k8s::{revision, time::Now},
->>>>>>> w-e
+    k8s::{pod::PodView, revision, time::Now},
 };
 
 const RECORDED: &str = include_str!("testdata/recorded.json");

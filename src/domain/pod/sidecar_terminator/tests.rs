@@ -69,7 +69,7 @@ fn request(number: u32, status: Value) -> Arc<ContainerRecreateRequest> {
 }
 
 #[test]
-fn b32_on_failure_waits_for_exit_code_0_of_all_mains_and_never_for_their_end() {
+fn sw_d32_on_failure_waits_for_exit_code_0_of_all_mains_and_never_for_their_end() {
     for (policy, first, second, want) in [
         ("Never", exit(0), running(), None),
         ("Never", exit(0), exit(3), stop(1, &["proxy"])),
@@ -111,7 +111,7 @@ fn nothing_is_done_for_pods_that_are_pending_deleted_mirrors_or_have_no_sidecar(
 }
 
 #[test]
-fn b34_an_ignored_exit_code_leaves_the_phase_to_the_main_containers() {
+fn sw_d34_an_ignored_exit_code_leaves_the_phase_to_the_main_containers() {
     for (policy, code, want) in
         [("Never", 0, end("Succeeded")), ("Never", 3, end("Failed")), ("OnFailure", 0, end("Succeeded"))]
     {
@@ -155,7 +155,7 @@ fn a_sidecar_that_kubelet_would_restart_is_stopped_once_and_the_pod_ends() {
 }
 
 #[test]
-fn b27_a_request_that_did_not_help_is_followed_by_another_one_later_each_time() {
+fn sw_e27_a_request_that_did_not_help_is_followed_by_another_one_later_each_time() {
     let pod = pod("Never", &[("main", &[], exit(0)), ("proxy", &[SWITCH], running())]);
     let ended = |number: u32| request(number, json!({"phase": "Completed", "completionTime": "2026-01-01T00:00:00Z"}));
     let with =
@@ -173,13 +173,13 @@ fn b27_a_request_that_did_not_help_is_followed_by_another_one_later_each_time() 
 }
 
 #[test]
-fn b28_on_a_usual_node_a_sidecar_that_names_only_an_image_is_stopped() {
+fn sw_e28_on_a_usual_node_a_sidecar_that_names_only_an_image_is_stopped() {
     let pod = pod("Never", &[("main", &[], exit(0)), ("proxy", &[WITH_IMAGE], running())]);
     assert_eq!(step(&pod), stop(1, &["proxy"]));
 }
 
 #[test]
-fn b31_on_a_virtual_node_the_image_is_swapped_once_and_what_has_none_goes_with_the_pod() {
+fn sw_d31_on_a_virtual_node_the_image_is_swapped_once_and_what_has_none_goes_with_the_pod() {
     let all = |image: &str| {
         let containers: [(&str, &[&str], Value); 3] =
             [("main", &[], exit(3)), ("proxy", &[SWITCH, WITH_IMAGE], running()), ("log", &[SWITCH], running())];
@@ -201,7 +201,7 @@ fn b31_on_a_virtual_node_the_image_is_swapped_once_and_what_has_none_goes_with_t
 }
 
 #[test]
-fn b33_a_sidecar_that_runs_on_after_its_grace_gets_a_request_although_the_pod_is_over() {
+fn sw_d33_a_sidecar_that_runs_on_after_its_grace_gets_a_request_although_the_pod_is_over() {
     let over = |ended: &str| {
         let pod = pod("Never", &[("main", &[], exit(0)), ("proxy", &[SWITCH, IGNORE], running())]);
         changed(&pod, |pod| {

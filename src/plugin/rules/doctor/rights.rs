@@ -141,6 +141,28 @@ pub fn gated_binding(name: &str, gate: &str, is_on: bool, there: &Result<(), Lac
     }
 }
 
+/// Rights that go with a feature gate: the component that has the ClusterRoleBinding. Nothing is said while the gate is off.
+pub fn gated_rights(
+    (component, binding, gate): (&str, &str, &str),
+    is_on: bool,
+    there: &Result<(), Lack>,
+) -> Option<Finding> {
+    const CHECK: &str = "rights of gates";
+    let found = match there {
+        _ if !is_on => return None,
+        Ok(()) => ok(CHECK, format!("{gate} is on, and its component {component} is installed")),
+        Err(Lack::NotFound) => {
+            let text =
+                format!("{gate} is on, but its component {component} is not installed: the manager may not do it");
+            let advice =
+                format!("add manifests/components/{component} to the components of your kustomization and apply it");
+            finding(CHECK, Verdict::Fail, text, advice)
+        }
+        Err(lack) => unknown(CHECK, &format!("ClusterRoleBinding {binding}"), lack),
+    };
+    Some(found)
+}
+
 /// The feature gates of the installation, as its roles read them.
 pub fn feature_gates(config_map: &Fact) -> (Finding, FeatureGates) {
     const CHECK: &str = "feature gates";

@@ -117,6 +117,7 @@ fn what_may_not_be_read_is_unknown_in_every_check() {
     all.extend(custom_resources(&[crd]));
     all.extend(webhook_configuration("MutatingWebhookConfiguration", &no, &[]));
     all.push(gated_binding("b", "G", true, &Err(Lack::NotPermitted)));
+    all.extend(gated_rights(("c", "b", "G"), true, &Err(Lack::NotPermitted)));
     all.extend(daemons(&no, &no, &no, &gates));
     all.extend(policies(&[("p".into(), Err(Lack::NotPermitted))]));
     for finding in &all {
@@ -509,4 +510,16 @@ fn a_report_reads_well() {
     1 ok, 0 to look at, 1 failed, 1 unknown
     ");
     assert_eq!(exit(&findings), Exit::Failed);
+}
+
+#[test]
+fn a_gate_that_lacks_its_component_is_named_with_what_to_do() {
+    let of =
+        |is_on: bool, there: Result<(), Lack>| gated_rights(("copies", "kruise-manager-copies", "Gate"), is_on, &there);
+    assert_eq!(of(false, Err(Lack::NotFound)), None);
+    assert_eq!(of(false, Ok(())), None);
+    assert_eq!(said(&of(true, Ok(())).unwrap()), "Ok Gate is on, and its component copies is installed");
+    let lacks = of(true, Err(Lack::NotFound)).unwrap();
+    assert_eq!(said(&lacks), "Fail Gate is on, but its component copies is not installed: the manager may not do it");
+    assert!(lacks.advice.starts_with("add manifests/components/copies to"), "{}", lacks.advice);
 }

@@ -416,7 +416,7 @@ fn warning(spec: Value, pod: Value) -> String {
 }
 
 #[test]
-fn restart_policy_never_is_only_a_warning_with_force_rules_or_a_sidecar_terminator() {
+fn sw_d33_a_pod_that_the_terminator_ended_takes_requests_and_with_never_there_is_only_a_warning() {
     let never = || pod_with("/spec", "restartPolicy", json!("Never"));
     assert!(warning(with("/strategy", "forceRecreate", json!(true)), never()).contains("does not start again"));
     let mut ended = never();
