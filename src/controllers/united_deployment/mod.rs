@@ -3,7 +3,8 @@
 //! - Owns: the workloads of the subsets (StatefulSets, Advanced StatefulSets, CloneSets, Deployments), the ControllerRevisions
 //!   and the status of UnitedDeployments.
 //! - Watches: UnitedDeployments, workloads of the four kinds, of which only those of UnitedDeployments are held, Pods.
-//! - Never: touches a Pod but for one label of ours and those that hold up a built-in StatefulSet (`stuck.rs`), deletes a workload whose Pods are needed, writes to a workload that is as it is to be.
+//! - Never: touches a Pod but for one label of ours and those that hold up a built-in StatefulSet (`stuck.rs`), deletes a
+//!   workload whose Pods are needed, writes to a workload that is as it is to be.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which workloads and Pods there are, the plan
 //! ([`crate::domain::kinds::united_deployment`]), its steps, what to say in status.
