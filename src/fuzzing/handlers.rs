@@ -58,7 +58,7 @@ fn answer(asked: &Asked, body: &[u8]) -> (u16, Value) {
         ("GET", ["api", "v1", "namespaces", _, _] | ["apis", _, _, "namespaces", _, _] | ["apis", _, _, _]) => {
             (200, json!({"metadata": {"resourceVersion": "1"}, "items": []}))
         }
-        ("POST", _) if asked.query.contains("dryRun=All") => (201, serde_json::from_slice(body).unwrap_or_default()),
+        ("POST", [.., "podtemplates"]) => (201, serde_json::from_slice(body).unwrap_or_default()),
         _ => (404, missing),
     }
 }
@@ -82,29 +82,11 @@ fn client(asked: &Arc<Mutex<Vec<Asked>>>) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// Sends any bytes to every path of the webhook. Gives what the API server was asked.
+/// Sends any bytes to every path of the webhook. Gives what the API server was asked, as text, in order.
 ///
 /// # Panics
 /// A handler has asked for something that it must not.
 pub(super) fn through_handlers(data: &[u8]) -> Vec<String> {
-    answers(data).into_iter().flat_map(|answer| answer.asked).collect()
-}
-
-/// What one handler did. Fuzzers look at the requests alone.
-#[cfg_attr(not(test), allow(dead_code))]
-pub(super) struct Handled {
-    pub(super) handler: &'static Handler,
-    /// Whether it let the review through.
-    pub(super) is_allowed: bool,
-    /// What the API server was asked, as text, in order.
-    pub(super) asked: Vec<String>,
-}
-
-/// Sends any bytes to every path of the webhook.
-///
-/// # Panics
-/// A handler has asked for something that it must not.
-pub(super) fn answers(data: &[u8]) -> Vec<Handled> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let Ok(runtime) = runtime else { return Vec::new() };
     let review = Review::decode(data).ok();
@@ -124,7 +106,7 @@ pub(super) fn answers(data: &[u8]) -> Vec<Handled> {
     })
 }
 
-async fn through(handler: &'static Handler, review: Option<&Review>, data: &[u8]) -> Option<Handled> {
+async fn through(handler: &Handler, review: Option<&Review>, data: &[u8]) -> Vec<String> {
     let asked = Arc::default();
     let gates = FeatureGates::all_on();
     let context = Context::new(gates, client(&asked), OWN_NAMESPACE.into(), Default::default()).0;
@@ -138,14 +120,15 @@ async fn through(handler: &'static Handler, review: Option<&Review>, data: &[u8]
         .header("content-type", "application/json")
         .header("content-length", data.len())
         .body(HttpBody::from(data.to_vec()));
-    let request = request.ok()?;
+    let Ok(request) = request else { return Vec::new() };
     let Ok(response) = router(&shared).oneshot(request).await;
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     assert!([200, 400].contains(&code), "{}: {code}", handler.name);
-    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let is_allowed = answer["response"]["allowed"].as_bool();
-    assert!(code != 200 || is_allowed.is_some(), "{}: {answer}", handler.name);
+    if code == 200 {
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        assert!(answer["response"]["allowed"].is_boolean(), "{}: {answer}", handler.name);
+    }
     let asked = lock(&asked).clone();
     assert!(review.is_some() || asked.is_empty(), "{}: no review, and {asked:?}", handler.name);
     for request in &asked {
@@ -155,8 +138,7 @@ async fn through(handler: &'static Handler, review: Option<&Review>, data: &[u8]
             panic!("{}: {why}: {request:?}", handler.name);
         }
     }
-    let asked = asked.iter().map(|Asked { method, path, query }| format!("{method} {path}?{query}")).collect();
-    Some(Handled { handler, is_allowed: is_allowed == Some(true), asked })
+    asked.iter().map(|Asked { method, path, query }| format!("{method} {path}?{query}")).collect()
 }
 
 /// Whether a handler may send a request for a review: no write but a dry run, only what its own rules name, and only in

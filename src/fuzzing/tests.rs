@@ -6,16 +6,8 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
 use crate::{
-    api::{
-        group_of,
-        kinds::{KINDS, Kind, Scope},
-    },
     cri::proto::{Container, ContainerMetadata},
     k8s::damage::{damaged, pointers},
-    webhook::{
-        HANDLERS,
-        server::handler::{Handler, Operation},
-    },
 };
 
 /// Any bytes, and valid bytes with some overwritten, put in, or cut off.
@@ -231,80 +223,6 @@ fn reviews_that_ask() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// Objects as OpenKruise has stored them.
-const RECORDED: [&str; 12] = [
-    include_str!("../api/apps/testdata/advanced_cron_jobs.json"),
-    include_str!("../api/apps/testdata/broadcast_jobs.json"),
-    include_str!("../api/apps/testdata/clone_sets.json"),
-    include_str!("../api/apps/testdata/daemon_sets.json"),
-    include_str!("../api/apps/testdata/image_list_pull_jobs.json"),
-    include_str!("../api/apps/testdata/image_pull_jobs.json"),
-    include_str!("../api/apps/testdata/pod_probes.json"),
-    include_str!("../api/apps/testdata/resource_distribution.json"),
-    include_str!("../api/apps/testdata/sidecar_sets.json"),
-    include_str!("../api/apps/testdata/stateful_sets.json"),
-    include_str!("../api/apps/testdata/united_deployment.json"),
-    include_str!("../api/apps/testdata/workload_spread.json"),
-];
-
-/// Objects of kinds of which none was recorded.
-fn not_recorded() -> [Value; 4] {
-    let target = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"});
-    let mut request = a_new_request();
-    request["metadata"] = json!({"name": "r"});
-    [
-        request,
-        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "PersistentPodState", "metadata": {"name": "db"}, "spec": {
-            "targetRef": target, "requiredPersistentTopology": {"nodeTopologyKeys": ["topology.kubernetes.io/zone"]},
-            "preferredPersistentTopology": [{"weight": 100, "preference": {"nodeTopologyKeys": ["kubernetes.io/hostname"]}}],
-            "persistentPodAnnotations": [{"key": "example.com/ip"}]}}),
-        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "EphemeralJob", "metadata": {"name": "sockets"}, "spec": {
-            "selector": {"matchLabels": {"app": "web"}}, "parallelism": "10%", "activeDeadlineSeconds": 600, "replicas": 3,
-            "template": {"ephemeralContainers": [{"name": "sockets", "image": "net:v3", "command": ["ss", "-s"],
-                "targetContainerName": "main"}]}}}),
-        json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget", "metadata": {"name": "b"}, "spec": {
-            "targetRef": target, "maxUnavailable": "10%"}}),
-    ]
-}
-
-/// The kind of an object, if we install its definition and its creation is reviewed.
-fn reviewed(object: &Value) -> Option<&'static Kind> {
-    let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
-    let kind = Kind::of(group_of(api_version), kind).filter(|kind| kind.definition.is_some())?;
-    HANDLERS.iter().any(|handler| is_of(handler, kind)).then_some(kind)
-}
-
-/// Whether a handler is called when an object of a kind is created.
-fn is_of(handler: &Handler, kind: &Kind) -> bool {
-    let target = &handler.target;
-    (target.operation, target.group, target.resource) == (Operation::Create, kind.group, kind.plural)
-}
-
-/// The creation of objects of every kind that has a webhook.
-fn creations() -> Vec<(&'static Kind, Value)> {
-    let recorded =
-        RECORDED.iter().map(|text| serde_json::from_str::<Value>(text).unwrap()).flat_map(|value| match value {
-            Value::Array(all) => all,
-            Value::Object(all) if !all.contains_key("kind") => all.into_iter().map(|(_, object)| object).collect(),
-            object => vec![object],
-        });
-    let review = |mut object: Value| {
-        let kind = reviewed(&object)?;
-        let namespace = if kind.scope == Scope::Cluster { "" } else { "a" };
-        let metadata = json!({"name": object["metadata"]["name"], "labels": object["metadata"]["labels"]});
-        object["metadata"] = metadata;
-        json_patch::merge(&mut object, &json!({"status": null, "metadata": {"labels": {}}}));
-        if !namespace.is_empty() {
-            object["metadata"]["namespace"] = namespace.into();
-        }
-        let version = object["apiVersion"].as_str()?.rsplit('/').next()?.to_owned();
-        let changes = json!({"operation": "CREATE", "name": object["metadata"]["name"], "namespace": namespace,
-            "object": object, "resource": {"version": version}});
-        Some((kind, review_of(&format!("{}.{}", kind.plural, kind.group), changes)))
-    };
-    recorded.chain(not_recorded()).filter_map(review).collect()
-}
-
 /// Names that make another path, or other parameters, if they get into one as they are.
 fn hostile_name() -> impl Strategy<Value = Value> {
     prop_oneof![
@@ -475,11 +393,6 @@ proptest! {
     }
 
     #[test]
-    fn reviews_of_every_kind(data in prop::sample::select(creations()).prop_flat_map(|(_, review)| document(review))) {
-        admission_review(&data);
-    }
-
-    #[test]
     fn reviews_of_updates(data in prop::sample::select(updates()).prop_flat_map(document)) {
         admission_review(&data);
     }
@@ -555,20 +468,6 @@ fn the_undamaged_inputs_pass() {
     serde_json::from_value::<Crr>(a_stored_request("Recreating")["request"].clone()).unwrap();
     let instance = daemon::instance("containerd", &a_container(1, 5, 3, "3".into()));
     assert_eq!((instance.restart_count, instance.pod_uid.as_str()), (3, "u1"));
-}
-
-/// Else the property about a kind would see refusals alone.
-#[test]
-fn an_undamaged_object_of_every_kind_is_let_through() {
-    let creations = creations();
-    for handler in HANDLERS.iter().filter(|handler| handler.target.operation == Operation::Create) {
-        let Some(kind) = KINDS.iter().find(|kind| kind.definition.is_some() && is_of(handler, kind)) else { continue };
-        let of_kind = creations.iter().filter(|(of, _)| *of == kind);
-        let answers: Vec<_> =
-            of_kind.flat_map(|(_, review)| handlers::answers(review.to_string().as_bytes())).collect();
-        let mut own = answers.iter().filter(|handled| handled.handler.name == handler.name);
-        assert!(own.any(|handled| handled.is_allowed), "{}: none of {} reviews", handler.name, answers.len());
-    }
 }
 
 /// Else the property about updates would see the first refusal alone.
