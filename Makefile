@@ -104,7 +104,7 @@ bench-load: ## Measure with 1,000 played nodes, 25 minutes (LOAD_ARGS='--nodes 1
 	$(E2E) deploy
 	$(E2E) load $(LOAD_ARGS)
 
-bench-scale: ## Measure CloneSet, StatefulSet, DaemonSet and budgets beside a bare client and the built-in kinds, 90 minutes; SidecarSet with --only sidecar-set (SCALE_ARGS='--only clone-set,stateful-set,daemon-set --rounds 3 --pods 1000 --nodes 50 --big-pods 20000 --big-nodes 1000 --clone-sets 1000 --budget-deletions 1000 --budgets 500 --image-nodes 1000')
+bench-scale: ## Measure CloneSet, StatefulSet, DaemonSet and budgets beside a bare client and the built-in kinds, 90 minutes; others with --only sidecar-set,spread,jobs (SCALE_ARGS='--only clone-set,stateful-set,daemon-set --rounds 3 --pods 1000 --nodes 50 --big-pods 20000 --big-nodes 1000 --clone-sets 1000 --budget-deletions 1000 --budgets 500 --image-nodes 1000')
 	@$(E2E) tools
 	$(E2E) image
 	cargo build --quiet --locked --profile load --package e2e

@@ -520,6 +520,9 @@ async fn served() -> BTreeMap<String, String> {
     for name in registered_by(".register_seconds(") {
         served.entry(format!("{name}_seconds")).or_insert_with(|| "histogram".to_owned());
     }
+    for name in registered_by(".register_gauge(") {
+        served.entry(name).or_insert_with(|| "gauge".to_owned());
+    }
     served
 }
 

@@ -734,6 +734,27 @@ fn paths_of_the_api_are_built_in_one_place() {
     assert_none(problems, "Build paths with `k8s::path`, which percent-encodes every segment.");
 }
 
+/// E31 of SidecarSet: private keys are in the Secret and in memory alone.
+#[test]
+fn e31_the_webhook_writes_no_file() {
+    let writes = ["fs::write", "File::create", "OpenOptions", "create_dir", "fs::copy", "fs::rename", "symlink"];
+    let keeps_keys = |path: &str| path.starts_with("webhook/") || path.starts_with("runtime/cert");
+    let mut problems = BTreeSet::new();
+    for source in sources().iter().filter(|source| keeps_keys(&source.path) && !source.is_test()) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path);
+        let text = fs::read_to_string(file).unwrap();
+        for (number, line) in product(&text).lines().enumerate() {
+            if writes.iter().any(|needle| line.contains(needle)) {
+                problems.insert(format!("src/{}:{}: {}", source.path, number + 1, line.trim()));
+            }
+        }
+    }
+    assert_none(
+        problems,
+        "Keep it in memory: the file system of the webhook is read-only, and its keys are for nobody else.",
+    );
+}
+
 #[test]
 fn main_stays_thin() {
     let main = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/main.rs")).unwrap();

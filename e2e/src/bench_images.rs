@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::cmd::{CommandExt, cmd, kubectl};
+use crate::cmd::cmd;
 use crate::images::push_new;
 use crate::kit::{Build, Look, PATIENCE, Test, pod};
 use crate::load;
 use crate::measure::{Table, Usage, median, summary};
-use crate::paths::{NODE, Paths, SYSTEM, containerd_socket};
+use crate::paths::{NODE, Paths, containerd_socket};
 use crate::registry_proxy::{Fault, RegistryProxy};
 
 const JOB: &str = "ImagePullJob";
@@ -119,7 +119,7 @@ async fn pre_download(t: &Test, paths: &Paths, table: &mut Table) -> Result<()> 
         ("v1", "ImagePullJobGate=true", "without"),
         ("v2", "ImagePullJobGate=true,PreDownloadImageForInPlaceUpdate=true", "with"),
     ] {
-        set_gates(paths, gates).await?;
+        t.set_gates(gates).await?;
         push(paths, repository, tag, SLOW * SLOW_SECONDS).await?;
         let is_ahead = what == "with";
         // As one does it: the new image is named while no Pod may be updated, and let go when the nodes have it.
@@ -151,18 +151,6 @@ async fn pre_download(t: &Test, paths: &Paths, table: &mut Table) -> Result<()> 
         let figure = format!("{PODS} Pods in place from a slow registry, {what} pre-download");
         table.row(&figure, "", format!("{took:.1} s, at least {least} ready, {lacking:.0} s of Pods out of service"));
     }
-    set_gates(paths, "ImagePullJobGate=true").await?;
+    t.set_gates("ImagePullJobGate=true").await?;
     t.remove(CLONE_SET, "slow").await
-}
-
-async fn set_gates(paths: &Paths, gates: &str) -> Result<()> {
-    let paths = paths.clone();
-    let patch = json!({ "data": { "feature-gates": gates } }).to_string();
-    tokio::task::spawn_blocking(move || {
-        kubectl(&paths, ["-n", SYSTEM, "patch", "configmap", "kruise-feature-gates", "-p", &patch]).text()?;
-        let manager = "deployment/kruise-controller-manager";
-        kubectl(&paths, ["-n", SYSTEM, "rollout", "restart", manager]).text()?;
-        kubectl(&paths, ["-n", SYSTEM, "rollout", "status", manager, "--timeout=120s"]).text().map(drop)
-    })
-    .await?
 }

@@ -28,6 +28,7 @@ pub mod cmd;
 pub mod config;
 pub mod demo;
 pub mod deploy;
+pub mod guide;
 pub mod history;
 pub mod images;
 pub mod kit;

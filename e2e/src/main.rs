@@ -105,8 +105,8 @@ enum What {
         #[arg(long, default_value_t = 2)]
         processes: usize,
     },
-    /// Measure CloneSet, StatefulSet, DaemonSet and SidecarSet beside a bare client and the built-in kinds, on played nodes, and print the
-    /// table of figures
+    /// Measure workloads, SidecarSet, spreading and jobs beside a bare client and the built-in kinds, on played nodes, and print
+    /// the table of figures
     Scale {
         /// What is measured
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["clone-set", "stateful-set", "daemon-set"])]
@@ -150,6 +150,9 @@ enum What {
         /// SidecarSets with which memory and a start are measured, ten in each namespace; 0 leaves this out
         #[arg(long, default_value_t = 50_000)]
         sidecar_sets: usize,
+        /// Namespaces that get one Secret; 0 leaves this out
+        #[arg(long, default_value_t = 10_000)]
+        namespaces: usize,
     },
     /// Run all tests, or the end-to-end tests alone
     Test {
@@ -224,6 +227,7 @@ fn run(what: What) -> Result<()> {
             budgets,
             image_nodes,
             sidecar_sets,
+            namespaces,
         } => {
             let start_delay = std::time::Duration::from_millis(start_delay);
             let stop_delay = std::time::Duration::from_millis(stop_delay);
@@ -242,6 +246,7 @@ fn run(what: What) -> Result<()> {
                 budgets,
                 image_nodes,
                 sidecar_sets,
+                namespaces,
             };
             scale::run(&paths, options)
         }

@@ -1,5 +1,5 @@
-//! `make bench-scale`: CloneSet, StatefulSet, DaemonSet and SidecarSet beside a bare client and beside the built-in kinds, on the same
-//! cluster in one run.
+//! `make bench-scale`: the workloads, SidecarSet, spreading and jobs beside a bare client and beside the built-in kinds, on the
+//! same cluster in one run.
 //!
 //! etcd, API server, scheduler, controller manager, webhook and manager are real; nodes and kubelets are played
 //! ([`player`](crate::player)). The bare client is this process: it creates the same Pods, 50 requests in flight, and does
@@ -8,7 +8,10 @@
 //! Build it with optimisation, as the Makefile does: a slow bare client would flatter.
 
 mod daemon_set;
+mod jobs;
+mod paced;
 mod sidecar_set;
+mod spread;
 mod stateful_set;
 
 use std::collections::{BTreeMap, HashMap};
@@ -61,6 +64,10 @@ pub enum Part {
     StatefulSet,
     DaemonSet,
     SidecarSet,
+    /// WorkloadSpread and UnitedDeployment.
+    Spread,
+    /// BroadcastJob, EphemeralJob, AdvancedCronJob and ResourceDistribution.
+    Jobs,
 }
 
 #[derive(Debug, Clone)]
@@ -87,6 +94,8 @@ pub struct Options {
     pub image_nodes: usize,
     /// SidecarSets with which memory and a start are measured; 0 leaves this out.
     pub sidecar_sets: usize,
+    /// Namespaces that get one Secret; 0 leaves this out.
+    pub namespaces: usize,
 }
 
 pub fn run(paths: &Paths, options: Options) -> Result<()> {
@@ -100,6 +109,7 @@ pub fn run(paths: &Paths, options: Options) -> Result<()> {
     within("big-nodes", options.big_nodes, options.nodes, 2000)?;
     within("image-nodes", options.image_nodes, 0, 5000)?;
     within("sidecar-sets", options.sidecar_sets, 0, 50_000)?;
+    within("namespaces", options.namespaces, 0, 20_000)?;
     within("clone-sets", options.clone_sets, 1, 5000)?;
     within("budget-deletions", options.budget_deletions, 0, 5000)?;
     ensure!(options.pods <= options.nodes * 200, "--pods {}: a node has room for 200", options.pods);
@@ -190,6 +200,10 @@ impl Scale<'_> {
             (Part::StatefulSet, "statefulsets"),
             (Part::DaemonSet, "daemonsets"),
             (Part::SidecarSet, "sidecarsets"),
+            (Part::Spread, "workloadspreads"),
+            (Part::Spread, "uniteddeployments"),
+            (Part::Jobs, "broadcastjobs"),
+            (Part::Jobs, "resourcedistributions"),
         ] {
             let crd = format!("{crd}.apps.kruise.io");
             let is_measured = self.measures(part) && (part != Part::CloneSet || self.has(Side::CloneSet));
@@ -227,9 +241,13 @@ impl Scale<'_> {
         if self.measures(Part::StatefulSet) {
             self.stateful_sets().await?;
         }
+        if self.measures(Part::Spread) {
+            self.spreads().await?;
+        }
         player.check()?;
         let needs_more = self.options.big_pods > 0 && (self.measures(Part::StatefulSet) || self.has(Side::CloneSet))
-            || self.measures(Part::DaemonSet);
+            || self.measures(Part::DaemonSet)
+            || self.measures(Part::Jobs);
         let mut all = nodes.names().to_vec();
         let mut more = None;
         if needs_more {
@@ -253,6 +271,10 @@ impl Scale<'_> {
             scale_images::measure(&played, self.paths, self.options.image_nodes, &mut self.rows).await?;
         }
         // Last: the very many stay.
+        if self.measures(Part::Jobs) {
+            self.jobs(&all).await?;
+            player.check()?;
+        }
         if self.measures(Part::SidecarSet) {
             self.sidecar_sets().await?;
             player.check()?;

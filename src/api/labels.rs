@@ -312,6 +312,9 @@ pub const PAUSED_AT_FAILED: &str = "kruise.rs/paused-at-failed";
 pub const STOPPED_FOR: &str = "kruise.rs/stopped-for";
 /// Value of [`STOPPED_FOR`]: its containers were restarted more often than `failurePolicy.restartLimit` allows.
 pub const STOPPED_FOR_RESTARTS: &str = "RestartLimitExceeded";
+/// Annotation on an EphemeralJob: which Pods its counts of ended ones contain, so that they stay exact when Pods go and end
+/// while no manager runs.
+pub const COUNTED_PODS: &str = "kruise.rs/counted-pods";
 /// Annotation of our webhook configurations, by an administrator: where API servers reach the webhook without the Service,
 /// as `https://HOST:PORT`. The webhook registers no other URL.
 pub const WEBHOOK_URL: &str = "kruise.rs/webhook-url";

@@ -173,11 +173,12 @@ impl Budgets {
     /// Watches the budgets, for ever, in a process whose only use of them are these questions.
     pub async fn follow(&self) {
         let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
-        let watch = watches::watch_guarded(api, Config::default(), self.store.clone(), |change| self.changed(&change));
         let first = async {
-            self.store.wait_synced().await;
-            self.publish_namespaces();
+            watches::first_list(&api, &self.store).await;
+            self.tell_namespaces();
         };
+        let watch =
+            watches::watch_guarded(api.clone(), Config::default(), self.store.clone(), |change| self.changed(&change));
         // The next question uses the changed budget.
         let totals = self.follow_totals(None, |_| {});
         tokio::join!(watch, first, totals);
@@ -188,16 +189,30 @@ impl Budgets {
         self.namespaces.subscribe()
     }
 
+    /// Whether it is known which budgets there are.
+    pub fn is_known(&self) -> bool {
+        self.store.is_synced() || self.namespaces.borrow().is_some()
+    }
+
     fn publish_namespaces(&self) {
-        if self.store.is_synced() {
-            let index = lock(&self.index);
-            let now = index.namespaces();
-            self.namespaces.send_if_modified(|known| {
-                let changed = known.as_ref() != Some(&now);
-                *known = Some(now);
-                changed
-            });
+        if self.is_known() {
+            self.tell_namespaces();
         }
+    }
+
+    fn tell_namespaces(&self) {
+        let now = lock(&self.index).namespaces();
+        self.namespaces.send_if_modified(|known| {
+            let changed = known.as_ref() != Some(&now);
+            *known = Some(now);
+            changed
+        });
+    }
+
+    /// There are none, and that is known.
+    #[cfg(test)]
+    pub fn know_of_none(&self) {
+        self.tell_namespaces();
     }
 
     /// Updates the index after a change in [`Self::store`].

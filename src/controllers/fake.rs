@@ -9,7 +9,7 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use crate::{
-    k8s::time::rfc3339,
+    k8s::{selector::Selector, time::rfc3339},
     liveness::{self, Acts, Driver, Limits, Model, Random},
     runtime::clock,
 };
@@ -34,6 +34,8 @@ pub(super) struct Server {
     pub(super) acts: Acts,
     /// Paths that nobody may read.
     pub(super) unreadable: Vec<&'static str>,
+    /// How paths begin of which nobody gets an answer.
+    pub(super) broken: Vec<&'static str>,
     /// Pods on a node end when their kubelet says so.
     pub(super) is_graceful: bool,
     /// Admission of new objects: changes one, or refuses it with a code.
@@ -54,6 +56,20 @@ fn resource_and_name(path: &str) -> (&str, Option<&str>) {
     (rest[0], rest.get(1).copied())
 }
 
+/// The selector of a list by labels.
+fn label_selector(parts: &Parts) -> Option<Selector> {
+    let mut pairs = parts.uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let (_, text) = pairs.find(|(key, _)| *key == "labelSelector")?;
+    let text = text.replace('+', " ");
+    let mut parts = text.split('%');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push(char::from(u8::from_str_radix(&part[..2], 16).unwrap()));
+        plain.push_str(&part[2..]);
+    }
+    Some(Selector::parse(&plain).unwrap())
+}
+
 impl Server {
     pub(super) fn new(admit: fn(&mut Self, &mut Value) -> Result<(), u16>) -> Self {
         Self {
@@ -63,6 +79,7 @@ impl Server {
             faults: VecDeque::new(),
             acts: Acts::default(),
             unreadable: Vec::new(),
+            broken: Vec::new(),
             is_graceful: false,
             admit,
             admit_change: |_, _, _| Ok(()),
@@ -122,7 +139,18 @@ impl Server {
             if self.unreadable.contains(&parts.uri.path()) {
                 return error(403);
             }
-            return self.read(parts.uri.path());
+            if self.broken.iter().any(|path| parts.uri.path().starts_with(path)) {
+                return error(500);
+            }
+            let (code, mut answer) = self.read(parts.uri.path());
+            if let Some(items) = answer["items"].as_array_mut() {
+                let selector = label_selector(parts);
+                items.retain(|item| {
+                    let labels = serde_json::from_value(item["metadata"]["labels"].clone()).unwrap_or_default();
+                    selector.as_ref().is_none_or(|selector| selector.matches(&labels))
+                });
+            }
+            return (code, answer);
         }
         match self.faults.pop_front() {
             // What is made conflicts only with what is there.

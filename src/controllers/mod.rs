@@ -292,14 +292,22 @@ pub const BY_CONTROLLER: StoreIndex<PodView> =
 pub const BY_SIDECAR_SET: StoreIndex<PodView> =
     StoreIndex::of_several("SidecarSet", |pod| injected_into(pod).map(str::to_owned).collect());
 
-/// An index of [`Context::pods`]: Pods by namespace and the name of their subset, see [`subset_key`].
-pub const BY_SUBSET: StoreIndex<PodView> = StoreIndex::new("subset", |pod| {
-    pod.labels.get(labels::SUBSET_NAME).map(|subset| subset_key(pod.namespace(), subset))
+/// An index of [`Context::pods`]: Pods of subsets that belong to Deployments, by namespace and Deployment, see
+/// [`deployment_text`].
+pub const BY_DEPLOYMENT: StoreIndex<PodView> = StoreIndex::new("Deployment", |pod| {
+    pod.labels.get(labels::SUBSET_NAME)?;
+    let owner = pod.controller.as_deref().filter(|owner| owner.is("apps", "ReplicaSet"))?;
+    deployment_of(&owner.name).map(|deployment| deployment_text(pod.namespace(), deployment))
 });
 
-/// The text of [`BY_SUBSET`].
-pub fn subset_key(namespace: &str, subset: &str) -> String {
-    format!("{namespace}/{subset}")
+/// The text of [`BY_DEPLOYMENT`].
+pub fn deployment_text(namespace: &str, deployment: &str) -> String {
+    format!("{namespace}/{deployment}")
+}
+
+/// The Deployment of a ReplicaSet: the name without the hash behind it.
+pub fn deployment_of(replica_set: &str) -> Option<&str> {
+    replica_set.rsplit_once('-').map(|(deployment, _)| deployment)
 }
 
 /// An index of [`Context::pods`]: Pods by the WorkloadSpread that is noted on them, see [`spread_text`].
@@ -312,9 +320,12 @@ pub fn spread_text(namespace: &str, spread: &str) -> String {
     format!("{namespace}/{spread}")
 }
 
+/// An index of [`Context::pods`]: Pods by namespace.
+pub const BY_NAMESPACE: StoreIndex<PodView> = StoreIndex::new("namespace", |pod| Some(pod.namespace().to_owned()));
+
 /// An empty store of Pods, as controllers want it.
 pub fn pod_store() -> Arc<Store<PodView>> {
-    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_SUBSET, BY_SPREAD])
+    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_DEPLOYMENT, BY_SPREAD, BY_NAMESPACE])
 }
 
 #[cfg(test)]

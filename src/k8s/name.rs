@@ -4,7 +4,7 @@
 ///
 /// A name from a user becomes part of a URL, so this is also what keeps `../` out of our requests.
 pub fn is_dns_subdomain(name: &str) -> bool {
-    name.len() <= 253 && name.split('.').all(is_dns_part)
+    name.len() <= LONGEST_NAME && name.split('.').all(is_dns_part)
 }
 
 /// Whether a text can be the name of a namespace: an RFC 1123 label.
@@ -17,6 +17,11 @@ fn is_dns_part(part: &str) -> bool {
         && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !part.starts_with('-')
         && !part.ends_with('-')
+}
+
+/// The begin of a name, of so many bytes at most, to which a '-' and more can be added.
+pub fn cut(name: &str, most: usize) -> &str {
+    name.get(..most).unwrap_or(name).trim_end_matches(['-', '.'])
 }
 
 /// What a name has to be.
@@ -99,6 +104,8 @@ name_type! {
     Namespace, is_dns_label, WANT_LABEL
 }
 
+/// The longest name of an object, in bytes.
+pub const LONGEST_NAME: usize = 253;
 /// The longest value of a label.
 pub const LONGEST_LABEL: usize = 63;
 
@@ -136,6 +143,20 @@ pub fn suffix(random: [u8; SUFFIX]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_cut_ends_with_a_letter_or_digit() {
+        for (name, most, want) in [
+            ("web", 5, "web"),
+            ("web-app", 5, "web-a"),
+            ("web-app", 4, "web"),
+            ("a.-b", 3, "a"),
+            ("--", 2, ""),
+            ("", 0, ""),
+        ] {
+            assert_eq!(cut(name, most), want, "{name}, {most}");
+        }
+    }
 
     #[test]
     fn keys_and_values_of_labels() {

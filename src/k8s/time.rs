@@ -33,6 +33,12 @@ pub fn rfc3339(time: Timestamp) -> String {
     whole_seconds(time).to_string()
 }
 
+/// The pause before something is tried again that was tried in vain `times` times before: `first`, doubled each time, up to
+/// `longest`.
+pub fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
+    first.saturating_mul(1 << times.min(16)).min(longest)
+}
+
 /// When something on another machine's clock was first seen here, and how old it was then.
 ///
 /// From then on its age is measured with our own monotonic clock. For what was seen as it happened, neither skew between
@@ -55,5 +61,19 @@ impl Sighting {
     /// Its age now.
     pub fn age(&self, now: Now) -> Duration {
         self.age + now.mono.saturating_sub(self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_doubles_up_to_its_longest() {
+        let (first, longest) = (Duration::from_secs(1), Duration::from_secs(60));
+        let pauses: Vec<u64> = (0..8).map(|times| doubled(first, times, longest).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(doubled(first, u32::MAX, longest), longest);
+        assert_eq!(doubled(Duration::MAX, 3, Duration::MAX), Duration::MAX);
     }
 }

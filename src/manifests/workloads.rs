@@ -148,6 +148,7 @@ pub fn registrations(gates: &FeatureGates) -> [Value; 2] {
         ca_bundle: None,
         policies: &policies,
         with_budgets: None,
+        with_budgets_or_counting: None,
         with_sidecars: None,
         keeps: &keeps,
     };

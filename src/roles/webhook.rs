@@ -30,11 +30,11 @@ use crate::{
             configuration::Endpoint,
             external_certificates::{External, Source},
             failure_policies::FailurePolicies,
-            handler::Namespaces,
             installation::Installation,
             metrics::Metrics,
-            scope,
+            scope::{self, Union},
         },
+        sidecars::FIRST_LIST,
     },
 };
 
@@ -118,11 +118,22 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
     let (problem, last_problem) = watch::channel(String::new());
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
     // For Pods on their way out, and for new ones.
-    let with_budgets = scope_of(vec![context.budgets.namespaces(), context.spreads.counting()], &mut tasks);
+    let with_budgets = scope_of(vec![context.budgets.namespaces()], &mut tasks);
+    let of_going = vec![context.budgets.namespaces(), context.spreads.counting()];
+    let with_budgets_or_counting = scope_of(of_going, &mut tasks);
     let of_new = vec![context.sidecars.scope(), context.pod_states.scope(), context.spreads.scope()];
     let with_sidecars = scope_of(of_new, &mut tasks);
     let in_registration = context.sidecars.registered();
-    let registered = Registered { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration };
+    let registered = Registered {
+        endpoint,
+        policies,
+        callers,
+        source,
+        with_budgets,
+        with_budgets_or_counting,
+        with_sidecars,
+        in_registration,
+    };
     let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
     let leaving = shutdown.clone();
     tasks.spawn(async move {
@@ -205,8 +216,10 @@ fn background(
     spawn(Box::pin(send_events));
     let policies = manifests::policies_over(account::WEBHOOK);
     spawn(Box::pin(own_policies::watch(client.clone(), policies, metrics.policies_missing.clone())));
-    if HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && h.is_active(gates)) {
-        let budgets = context.budgets.clone();
+    if HANDLERS.iter().any(|h| h.namespaces.are_listed() && h.is_active(gates)) {
+        let (budgets, known) = (context.budgets.clone(), context.budgets.clone());
+        let reading = "the PodUnavailableBudgets are still being read";
+        ready.add_at_most(FIRST_LIST, "podunavailablebudgets-read", reading, move || known.is_known());
         spawn(Box::pin(async move { budgets.follow().await }));
     }
     if HANDLERS.iter().any(|h| h.injects && h.is_active(gates)) {
@@ -219,10 +232,8 @@ fn background(
         let states = context.pod_states.clone();
         spawn(Box::pin(async move { states.follow().await }));
         let (spreads, known) = (context.spreads.clone(), context.spreads.clone());
-        ready.add("workloadspreads-read", move || match known.is_read() {
-            true => Ok(()),
-            false => Err("the WorkloadSpreads are still being read".into()),
-        });
+        let reading = "the WorkloadSpreads are still being read";
+        ready.add_at_most(FIRST_LIST, "workloadspreads-read", reading, move || known.is_known());
         spawn(Box::pin(async move { spreads.follow().await }));
     }
     if let Some(callers) = callers.cloned() {
@@ -235,7 +246,7 @@ fn background(
 type Scopes = Vec<watch::Receiver<Option<BTreeSet<String>>>>;
 
 /// The namespaces in which the API server is to call, as one channel.
-fn scope_of(sources: Scopes, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<BTreeSet<String>>> {
+fn scope_of(sources: Scopes, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<Union>> {
     let (union, scope) = watch::channel(None);
     tasks.spawn(async move {
         scope::unite(sources, union).await;
@@ -251,8 +262,9 @@ struct Registered {
     callers: Option<Arc<Callers>>,
     /// Where certificates are that somebody else renews.
     source: Option<Source>,
-    with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
-    with_sidecars: watch::Receiver<Option<BTreeSet<String>>>,
+    with_budgets: watch::Receiver<Option<Union>>,
+    with_budgets_or_counting: watch::Receiver<Option<Union>>,
+    with_sidecars: watch::Receiver<Option<Union>>,
     in_registration: watch::Sender<BTreeSet<String>>,
 }
 
@@ -267,9 +279,8 @@ impl Registered {
         problem: watch::Sender<String>,
         tls: watch::Sender<Option<RustlsConfig>>,
     ) -> BoxFuture<'static, ()> {
-        let Self { endpoint, policies, callers, source, with_budgets, with_sidecars, in_registration } = self;
-        let dns_name = endpoint.dns_name();
-        if let Some(source) = source {
+        let (dns_name, callers) = (self.endpoint.dns_name(), self.callers);
+        if let Some(source) = self.source {
             let external = External { client, source, dns_name, gates, callers, metrics, problem };
             return Box::pin(async move { external.run(&tls).await });
         }
@@ -283,12 +294,13 @@ impl Registered {
         let installation = Installation {
             client,
             secret,
-            endpoint,
+            endpoint: self.endpoint,
             gates,
-            policies,
-            with_budgets,
-            with_sidecars,
-            registered: in_registration,
+            policies: self.policies,
+            with_budgets: self.with_budgets,
+            with_budgets_or_counting: self.with_budgets_or_counting,
+            with_sidecars: self.with_sidecars,
+            registered: self.in_registration,
             callers,
             metrics,
             problem,

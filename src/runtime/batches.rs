@@ -27,7 +27,7 @@ impl<Q, A> Default for Batches<Q, A> {
 }
 
 impl<Q: Clone, A> Batches<Q, A> {
-    /// Asks about an object. `settle` gets all questions that wait, and answers each of them in their order.
+    /// Asks about an object. `settle` gets all questions whose callers still wait, and answers each of them in their order.
     pub async fn ask<F>(&self, key: &ObjectKey, question: Q, settle: impl Fn(Vec<Q>) -> F) -> A
     where
         F: Future<Output = Vec<A>>,
@@ -40,7 +40,10 @@ impl<Q: Clone, A> Batches<Q, A> {
             let answered = tokio::select! {
                 answered = &mut mine => answered,
                 _turn = turn.turn.lock() => {
-                    let (questions, callers): (Vec<Q>, Vec<_>) = std::mem::take(&mut *lock(&turn.waiting)).into_iter().unzip();
+                    let waiting = std::mem::take(&mut *lock(&turn.waiting)).into_iter();
+                    // Whoever has gone would never hear of what is recorded for it.
+                    let stay = waiting.filter(|(_, caller)| !caller.is_closed());
+                    let (questions, callers): (Vec<Q>, Vec<_>) = stay.unzip();
                     if !questions.is_empty() {
                         let answers = settle(questions).await;
                         for (caller, answer) in callers.into_iter().zip(answers) {
@@ -106,5 +109,36 @@ mod tests {
         tokio::task::yield_now().await;
         stuck.abort();
         assert_eq!(other.await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_is_not_settled() {
+        let (batches, key) = (Arc::new(Batches::default()), ObjectKey::new("ns", "a"));
+        let (settled, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(tokio::sync::Notify::new()));
+        let ask = |number: usize| {
+            let (batches, key, settled, go) = (batches.clone(), key.clone(), settled.clone(), go.clone());
+            tokio::spawn(async move {
+                let settle = |all: Vec<usize>| {
+                    let (settled, go) = (settled.clone(), go.clone());
+                    async move {
+                        lock(&settled).push(all.clone());
+                        go.notified().await;
+                        all
+                    }
+                };
+                batches.ask(&key, number, settle).await
+            })
+        };
+        let first = ask(1);
+        tokio::task::yield_now().await;
+        let (gone, stays) = (ask(2), ask(3));
+        tokio::task::yield_now().await;
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        go.notify_one();
+        assert_eq!(first.await.unwrap(), 1);
+        go.notify_one();
+        assert_eq!(stays.await.unwrap(), 3);
+        assert_eq!(*lock(&settled), [vec![1], vec![3]]);
     }
 }

@@ -105,9 +105,18 @@ fn secret_patch(old: &SecretData, new: &SecretData, resource_version: Option<&st
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
 
-    /// D39 of SidecarSet: of several replicas that start at once one writes, the others get a 409 and read what it has written.
+    use axum::http::{Method, Request, Response};
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+
+    use super::*;
+    use crate::runtime::lock;
+
     #[test]
     fn a_secret_is_patched_on_the_version_that_was_read() {
         let data = |keys: &[&str]| keys.iter().map(|k| ((*k).to_owned(), b"x".to_vec())).collect::<SecretData>();
@@ -116,5 +125,59 @@ mod tests {
             patch,
             json!({"metadata": {"resourceVersion": "5"}, "data": {"tls.crt": "eA==", "ca-cert-previous.pem": null}})
         );
+    }
+
+    /// D39 of SidecarSet: of replicas that start at once one writes; the other gets a 409 and reads what that has written.
+    #[tokio::test]
+    async fn d39_replicas_that_start_at_once_serve_the_same_certificate() {
+        const REPLICAS: usize = 2;
+        let secret = Arc::new(Mutex::new(json!({"metadata": {"name": "certs", "resourceVersion": "1"}, "data": {}})));
+        let (answers, reads) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        let together = Arc::new(tokio::sync::Barrier::new(REPLICAS));
+        let (stored, log) = (secret.clone(), answers.clone());
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (secret, answers, together) = (stored.clone(), log.clone(), together.clone());
+            let is_first = request.method() == Method::GET && reads.fetch_add(1, Ordering::Relaxed) < REPLICAS;
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let (code, answer) = {
+                    let mut secret = lock(&secret);
+                    let patch: Value = serde_json::from_slice(&body).unwrap_or_default();
+                    let version = secret["metadata"]["resourceVersion"].clone();
+                    if parts.method == Method::GET {
+                        (200, secret.clone())
+                    } else if patch["metadata"]["resourceVersion"] == version {
+                        json_patch::merge(&mut secret, &patch);
+                        secret["metadata"]["resourceVersion"] = "2".into();
+                        (200, secret.clone())
+                    } else {
+                        (409, json!({"kind": "Status", "status": "Failure", "code": 409, "message": "changed"}))
+                    }
+                };
+                if is_first {
+                    // Nobody writes before all have read that there is nothing.
+                    together.wait().await;
+                }
+                lock(&answers).push(format!("{} {code}", parts.method));
+                let body = Body::from(answer.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        let client = Client::new(service, "default");
+        let replica = || CertificateSecret {
+            client: client.clone(),
+            namespace: "kruise-system".into(),
+            name: "certs".into(),
+            dns_name: "webhook.example.svc".into(),
+            renew_before: Duration::ZERO,
+        };
+        let (one, other) = (replica(), replica());
+        let (one, other) = tokio::join!(one.material(None), other.material(None));
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert_eq!((&one.certified.cert, &one.ca_bundle), (&other.certified.cert, &other.ca_bundle));
+        let mut answers = lock(&answers).clone();
+        answers.sort();
+        assert_eq!(answers, ["GET 200", "GET 200", "GET 200", "GET 200", "PATCH 200", "PATCH 409"]);
     }
 }

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use super::{
     clock,
     fence::Fence,
+    retry::jitter,
     shutdown::{self, Shutdown},
-    watches::jitter,
 };
 use crate::k8s::time::Now;
 

@@ -96,6 +96,11 @@ impl Metrics {
         self.put(name, registry);
     }
 
+    /// Adds a gauge.
+    pub fn register_gauge(&self, name: &str, help: &str, gauge: &Gauge) {
+        self.register(name, help, gauge);
+    }
+
     /// Adds a histogram of seconds; its name gets the suffix `_seconds`.
     pub fn register_seconds(&self, name: &str, help: &str, histogram: &Histogram) {
         let mut registry = Registry::default();

@@ -33,6 +33,7 @@ pub mod pod_template;
 pub mod pre_download;
 pub mod queue;
 pub mod replicas;
+pub mod retry;
 pub mod revisions;
 pub mod serve;
 pub mod shutdown;

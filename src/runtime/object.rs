@@ -3,13 +3,15 @@
 //! Kinds that the manifests grant are read in the version that we know; any other kind is found by discovery, and an
 //! administrator has to grant it.
 
+use std::{collections::HashMap, sync::Mutex, time::Duration};
+
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
 };
 use serde_json::Value;
 
-use super::apply::code;
+use super::{apply::code, clock, lock};
 use crate::{
     api::{group_and_version, kinds},
     k8s::{name::is_dns_subdomain, rbac::Rule},
@@ -46,10 +48,19 @@ impl Found {
 ///
 /// # Errors
 /// Those of the API server, but 403 and 404.
-pub async fn read(
+pub async fn read(client: &Client, namespace: &str, what: (&str, &str, &str)) -> kube::Result<Found> {
+    read_with(client, namespace, what, &Plurals::default()).await
+}
+
+/// The same for somebody who reads objects of the same kind again and again.
+///
+/// # Errors
+/// Those of the API server, but 403 and 404.
+pub async fn read_with(
     client: &Client,
     namespace: &str,
     (api_version, kind, name): (&str, &str, &str),
+    plurals: &Plurals,
 ) -> kube::Result<Found> {
     let (group, version) = group_and_version(api_version);
     let is_group = group.is_empty() || is_dns_subdomain(group);
@@ -62,7 +73,7 @@ pub async fn read(
     };
     let resource = match known {
         Some((api_version, plural)) => resource(&api_version, kind, plural),
-        None => match discover(client, api_version, kind).await? {
+        None => match plurals.of(client, api_version, kind).await? {
             Some(plural) => resource(api_version, kind, &plural),
             None => return Ok(Found::Missing),
         },
@@ -98,6 +109,29 @@ fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
         plural: plural.to_owned(),
+    }
+}
+
+/// For how long what was found out about a kind is not read again.
+pub const KNOWN_FOR: Duration = Duration::from_secs(60);
+
+/// The plurals of kinds that were found by discovery, by API version and kind, and when.
+#[derive(Debug, Default)]
+pub struct Plurals(Mutex<HashMap<(String, String), (String, Duration)>>);
+
+impl Plurals {
+    /// The plural of a kind. One that is not served is looked for again at once.
+    async fn of(&self, client: &Client, api_version: &str, kind: &str) -> kube::Result<Option<String>> {
+        let (key, now) = ((api_version.to_owned(), kind.to_owned()), clock::now().mono);
+        let known = lock(&self.0).get(&key).cloned();
+        if let Some((plural, _)) = known.filter(|(_, at)| now.saturating_sub(*at) < KNOWN_FOR) {
+            return Ok(Some(plural));
+        }
+        let found = discover(client, api_version, kind).await?;
+        if let Some(plural) = &found {
+            lock(&self.0).insert(key, (plural.clone(), now));
+        }
+        Ok(found)
     }
 }
 

@@ -32,7 +32,8 @@ use tokio::{
     time::Instant,
 };
 
-use super::watches::{ObjectKey, jitter};
+use super::{retry::jitter, watches::ObjectKey};
+use crate::k8s::time::doubled;
 
 /// What a reconcile that went well wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +112,9 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    fn delay(&self, failures: u32) -> Duration {
-        self.base.saturating_mul(1 << failures.min(16)).min(self.max)
+    /// The pause after so many failures before this one.
+    pub fn delay(&self, failures: u32) -> Duration {
+        doubled(self.base, failures, self.max)
     }
 }
 

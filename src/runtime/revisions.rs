@@ -59,6 +59,17 @@ pub struct History<'a> {
     pub newest_annotations: Map<String, Value>,
 }
 
+impl History<'_> {
+    /// A new revision with `data`.
+    fn wanted(&self, data: &Value, number: i64, collisions: i32) -> Value {
+        let mut annotations = self.annotations.clone();
+        annotations.extend(self.newest_annotations.clone());
+        let hash = (self.naming.hash)(data, collisions);
+        let hash = (self.naming.hash_label, hash.as_str());
+        make::controller_revision(self.owner, &self.labels, &annotations, hash, data, number)
+    }
+}
+
 /// The revision that a template is.
 #[derive(Clone, Debug)]
 pub struct Chosen {
@@ -302,14 +313,10 @@ impl Revisions {
         mut collisions: i32,
     ) -> kube::Result<(Known, i32)> {
         let api = self.api(&of.owner.namespace);
-        let mut annotations = of.annotations.clone();
-        annotations.extend(of.newest_annotations.clone());
         let mut names = 0;
         loop {
             names += 1;
-            let hash = (of.naming.hash)(data, collisions);
-            let hash = (of.naming.hash_label, hash.as_str());
-            let wanted = make::controller_revision(of.owner, &of.labels, &annotations, hash, data, number);
+            let wanted = of.wanted(data, number, collisions);
             let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let taken = match self.create(&of.owner.namespace, &wanted).await {
                 Ok(made) => {
@@ -340,6 +347,18 @@ impl Revisions {
             } else {
                 return Err(taken);
             }
+        }
+    }
+
+    /// Makes the first revision of a new workload without reading what there is. None: the name is taken.
+    ///
+    /// # Errors
+    /// Those of the API server, but that one.
+    pub async fn make_first(&self, of: &History<'_>, data: &Value) -> kube::Result<Option<Known>> {
+        match self.create(&of.owner.namespace, &of.wanted(data, 1, 0)).await {
+            Ok(made) => Ok(Some(known_of(&made))),
+            Err(error) if code(&error) == Some(409) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -389,9 +408,17 @@ impl Revisions {
         live: &BTreeSet<&str>,
         limit: i32,
     ) -> kube::Result<Vec<Known>> {
+        self.delete(namespace, known, revisions::superfluous(known, live, limit)).await
+    }
+
+    /// Deletes some of the revisions that are `known`. Returns what is left. One that is refused keeps none of the others.
+    ///
+    /// # Errors
+    /// The first one of the API server, when everything has been tried.
+    pub async fn delete(&self, namespace: &str, known: &[Known], superfluous: Vec<&Known>) -> kube::Result<Vec<Known>> {
         let api = self.api(namespace);
         let (mut left, mut failure) = (known.to_vec(), None);
-        for old in revisions::superfluous(known, live, limit) {
+        for old in superfluous {
             match api.delete(&old.name, &only_version(&old.uid, old.version.as_deref())).await {
                 // What somebody has changed meanwhile is looked at when the revisions are read again.
                 Err(error) if !matches!(code(&error), Some(404 | 409)) => failure = failure.or(Some(error)),

@@ -5,6 +5,7 @@ use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use axum::{
@@ -17,6 +18,7 @@ use axum::{
 use tokio::net::TcpListener;
 
 use super::{
+    clock,
     metrics::{CONTENT_TYPE, Metrics},
     shutdown::{self, Shutdown},
 };
@@ -31,6 +33,21 @@ impl Checks {
     /// Adds a check. Its error says what is wrong.
     pub fn add(&self, name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, Arc::new(check)));
+    }
+
+    /// Adds a check of something that is waited for, but no longer than `limit` from now. `error` says that it is not there yet.
+    pub fn add_at_most(
+        &self,
+        limit: Duration,
+        name: &'static str,
+        error: &'static str,
+        is_there: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
+        let until = clock::now().mono + limit;
+        self.add(name, move || match is_there() || clock::now().mono > until {
+            true => Ok(()),
+            false => Err(error.to_owned()),
+        });
     }
 
     /// Every failing check with its error.
@@ -135,6 +152,22 @@ mod tests {
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_can_be_done_without_is_waited_for_a_while_only() {
+        let limit = Duration::from_secs(30);
+        let checks = Checks::default();
+        let known = Arc::new(Mutex::new(false));
+        let of_check = known.clone();
+        checks.add_at_most(limit, "budgets", "they are still being read", move || *of_check.lock().unwrap());
+        tokio::time::advance(limit).await;
+        assert_eq!(checks.failing(), [("budgets", "they are still being read".into())]);
+        *known.lock().unwrap() = true;
+        assert_eq!(checks.failing(), []);
+        *known.lock().unwrap() = false;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(checks.failing(), []);
     }
 
     /// D35 and E33 of SidecarSet: readiness is asked again and again, and is not there before everything is.

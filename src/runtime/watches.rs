@@ -14,10 +14,10 @@ use std::{
 use futures::{Stream, StreamExt, pin_mut};
 use kube::{
     Api, Resource,
+    api::ListParams,
     core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
-        utils::Backoff,
         watcher::{self, Event},
     },
 };
@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 pub use super::object_key::{ObjectKey, StoredObject};
-use super::{clock, pod_events};
+use super::{apply::code, pod_events, retry::Retry};
 use crate::k8s::pod::{PodObject, PodView};
 
 /// One change of a store, reported after the store has taken it over.
@@ -440,6 +440,27 @@ pub async fn watch_guarded<K>(
     follow(watcher::watcher(api, config.page_size(PAGE)), &K::kind(&()), &store, decode, on_change).await;
 }
 
+/// Waits until the first list of a watch is complete, or until the API server says that it has no such kind: then there are
+/// none, and the watch brings what comes later.
+pub async fn first_list<K>(api: &Api<DeserializeGuard<K>>, store: &Store<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + StoredObject + 'static,
+{
+    const PAUSE: Duration = Duration::from_secs(2);
+    loop {
+        if tokio::time::timeout(PAUSE, store.wait_synced()).await.is_ok() {
+            return;
+        }
+        let one = ListParams::default().limit(1);
+        if let Ok(Err(error)) = tokio::time::timeout(PAUSE, api.list(&one)).await
+            && code(&error) == Some(404)
+        {
+            tracing::info!(kind = %K::kind(&()), "the kind is not installed");
+            return;
+        }
+    }
+}
+
 /// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
 pub async fn watch<K>(api: Api<K>, config: watcher::Config, store: Arc<Store<K>>, on_change: impl FnMut(Change<'_, K>))
 where
@@ -459,6 +480,22 @@ pub async fn watch_dynamic<K>(
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
     follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok, on_change).await;
+}
+
+/// Keeps a store equal to the API server, for ever, of what `view` takes from each object. `config` says how many objects
+/// one answer of a list has: few where they may be large.
+pub async fn watch_as<W, K>(
+    api: Api<W>,
+    config: watcher::Config,
+    store: Arc<Store<K>>,
+    view: impl Fn(W) -> K,
+    on_change: impl FnMut(Change<'_, K>),
+) where
+    W: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
+    K: StoredObject,
+{
+    let config = if config.page_size.is_some() { config } else { config.page_size(PAGE) };
+    follow(watcher::watcher(api, config), &W::kind(&()), &store, |object| Ok(view(object)), on_change).await;
 }
 
 /// Keeps a store of Pods equal to the API server, for ever; those of which `fields` is true, if it is given.
@@ -556,44 +593,6 @@ where
 /// Objects in one answer of a list. Each page is held as text, as JSON and decoded at the same time; of Pods as it came.
 const PAGE: u32 = 100;
 
-/// Waits between attempts of a watch: 0.25 s doubling to 8 s, with up to a quarter of jitter so that the nodes of a
-/// cluster do not come back all at once.
-struct Retry {
-    next: Duration,
-}
-
-impl Retry {
-    const FIRST: Duration = Duration::from_millis(250);
-    const LONGEST: Duration = Duration::from_secs(8);
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self { next: Self::FIRST }
-    }
-}
-
-impl Iterator for Retry {
-    type Item = Duration;
-    fn next(&mut self) -> Option<Duration> {
-        let delay = self.next;
-        self.next = (delay * 2).min(Self::LONGEST);
-        Some(delay + jitter(delay / 4))
-    }
-}
-
-impl Backoff for Retry {
-    fn reset(&mut self) {
-        *self = Self::default();
-    }
-}
-
-/// A duration below `most` that differs between processes and calls.
-pub(crate) fn jitter(most: Duration) -> Duration {
-    let seed = clock::now().wall.subsec_nanosecond().unsigned_abs() ^ std::process::id().rotate_left(16);
-    most.mul_f64(f64::from(seed % 1000) / 1000.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -614,6 +613,23 @@ mod tests {
         store.upsert(pod("p", "u", "20"));
         assert!(store.upsert(pod("p", "u", "9")).1.is_none());
         assert_eq!(resource_version(store.get(&ObjectKey::new("a", "p")).unwrap().as_ref()), 20);
+    }
+
+    /// Only a kind that is not installed has no objects; one that cannot be listed may have some.
+    #[tokio::test(start_paused = true)]
+    async fn a_first_list_that_does_not_come_is_waited_for_unless_the_kind_is_not_installed() {
+        use crate::api::apps::workload_spread::WorkloadSpread;
+        for (code, ends) in [(404, true), (403, false), (500, false)] {
+            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+                let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"});
+                let body = kube::client::Body::from(status.to_string().into_bytes());
+                http::Response::builder().status(code).body(body)
+            });
+            let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(kube::Client::new(service, "default"));
+            let store = Store::new(None);
+            let listed = tokio::time::timeout(Duration::from_secs(100), first_list(&api, &store)).await;
+            assert_eq!(listed.is_ok(), ends, "{code}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

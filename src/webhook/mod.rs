@@ -103,7 +103,7 @@ const fn protection(name: &'static str, paths: &'static [&'static str], target: 
         .when(deletion_protection::match_conditions)
 }
 
-/// A call that asks the budgets of a Pod, in namespaces that have one.
+/// A call that asks the budgets of a Pod, in namespaces that have one. For Pods that go, also where a WorkloadSpread counts them.
 const fn guard(name: &'static str, paths: &'static [&'static str], target: Target, gate: &'static str) -> Handler {
     Handler::validating(name, paths, target, pod_budget::handle)
         .gated(gate)
@@ -202,13 +202,15 @@ const TABLE: &[&[Handler]] = &[
             .timeout(3)
             .rbac(pod_budget::RBAC),
         guard("vpod-delete.kb.io", &["/validate-pod"], PODS.on(Operation::Delete), gate::BUDGETS_GUARD_DELETION)
+            .within(Namespaces::WithBudgetsOrCounting)
             .when(pod_budget::on_delete),
         guard(
             "vpod-eviction.kb.io",
             &["/validate-pod-eviction"],
             PODS.at("pods/eviction"),
             gate::BUDGETS_GUARD_DELETION,
-        ),
+        )
+        .within(Namespaces::WithBudgetsOrCounting),
         guard("vpod-update.kb.io", &["/validate-pod-update"], PODS.on(Operation::Update), gate::BUDGETS_GUARD_UPDATES)
             .when(pod_budget::on_update),
         guard(

@@ -7,6 +7,7 @@ mod node;
 mod objects;
 mod plugin;
 mod runtime;
+mod switches;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -29,6 +30,7 @@ pub use self::objects::{
 };
 pub use self::plugin::plugin_command;
 pub use self::runtime::{Exit, RuntimeEvents};
+pub use self::switches::GATES;
 use crate::cmd::{Answer, CommandExt, kubectl};
 use crate::paths::{Paths, SYSTEM};
 

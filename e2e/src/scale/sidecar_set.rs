@@ -13,6 +13,7 @@ use kube::api::{DeleteParams, DynamicObject, GetParams, ListParams, Patch, Patch
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
+use super::paced::{at_a_pace, rank, store};
 use super::{Census, IMAGES, IN_FLIGHT, LONG, Scale, delete_bare, in_turn, max_unavailable, on_played_nodes, warm};
 use crate::kit::{Build, Look, PATIENCE, Test, condition, poll};
 use crate::measure::{Usage, megabytes, processes, settle, writes};
@@ -85,31 +86,6 @@ fn written_out(injected: &Value, app: &str, name: &str) -> Value {
         .collect();
     json!({ "kind": "Pod", "metadata": { "name": name, "labels": { "app": app }, "annotations": annotations },
         "spec": injected["spec"] })
-}
-
-/// Creates Pods at a pace, whether the ones before have been answered or not: seconds that each took.
-async fn at_a_pace(t: &Test, pods: Vec<Value>, pace: u32) -> Result<Vec<f64>> {
-    let (api, params) = (&t.api("Pod"), &PostParams::default());
-    let (start, count) = (tokio::time::Instant::now() + Duration::from_millis(50), pods.len());
-    let one = |(index, pod): (usize, Value)| {
-        let at = start + Duration::from_secs(1) * u32::try_from(index).unwrap_or_default() / pace;
-        async move {
-            let object: DynamicObject = serde_json::from_value(pod.with("/apiVersion", "v1"))?;
-            tokio::time::sleep_until(at).await;
-            let begun = Instant::now();
-            api.create(params, &object).await?;
-            anyhow::Ok(begun.elapsed().as_secs_f64())
-        }
-    };
-    stream::iter(pods.into_iter().enumerate()).map(one).buffer_unordered(count.max(1)).try_collect().await
-}
-
-/// The value below which a share of them lies.
-fn rank(seconds: &[f64], share: f64) -> f64 {
-    let mut sorted = seconds.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().saturating_sub(1);
-    sorted.get(((sorted.len() as f64 * share) as usize).min(last)).copied().unwrap_or(f64::NAN)
 }
 
 impl Scale<'_> {
@@ -335,12 +311,6 @@ fn pod_name(app: &str, index: usize) -> String {
     format!("{app}-{index:05}")
 }
 
-/// Creates objects.
-async fn store(t: &Test, objects: impl Iterator<Item = Value>) -> Result<()> {
-    let make = |object: Value| async move { t.create(object).await.map(drop) };
-    stream::iter(objects).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
-}
-
 /// From now on the API server asks our webhook about new Pods of a namespace, which has no work with them.
 async fn answer_at_once(t: &Test) -> Result<()> {
     let live = serde_json::to_value(t.api("MutatingWebhookConfiguration").get(CONFIGURATION).await?)?;
@@ -451,9 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_and_reconciles_are_read() {
-        let times: Vec<f64> = (0..100).rev().map(f64::from).collect();
-        assert_eq!((rank(&times, 0.5), rank(&times, 0.99), rank(&times, 1.0)), (50.0, 99.0, 99.0));
+    fn reconciles_are_read() {
         let metrics = "controller_runtime_reconcile_total{controller=\"sidecarset-controller\",result=\"success\"} 3\n\
             controller_runtime_reconcile_total{controller=\"cloneset-controller\",result=\"success\"} 7\n";
         assert_eq!(reconciles_in(metrics), 3);

@@ -1,9 +1,10 @@
 //! WorkloadSpread on a real API server: where new Pods go, what is counted, what happens to Pods that were missed, find no place
 //! or were refused.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::images::{remote, remote_tag};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, poll, workload};
 use serde_json::{Value, json};
@@ -77,15 +78,18 @@ async fn pods_fill_the_subsets_in_order_and_the_last_ones_go_first() -> Result<(
         let missing: Vec<i64> =
             object.array("/status/subsetStatuses").iter().map(|s| s.int("/missingReplicas")).collect();
         assert_eq!(missing, [0, 0, -1]);
-        for (name, cost) in [("a", "300"), ("b", "200"), ("c", "100")] {
-            for pod in t.list("Pod", &format!("e2e-subset={name}")).await? {
-                assert_eq!(pod.text(COST), cost);
-                let note: Value = serde_json::from_str(pod.text(NOTE))?;
-                assert_eq!((note.text("/name"), note.text("/subset")), ("ws", name));
+        let required = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+        poll("notes, costs and nodes of every Pod", PATIENCE, async || {
+            for (name, cost) in [("a", "300"), ("b", "200"), ("c", "100")] {
+                for pod in t.list("Pod", &format!("e2e-subset={name}")).await? {
+                    let note: Value = serde_json::from_str(pod.text(NOTE))?;
+                    ensure!((note.text("/name"), note.text("/subset")) == ("ws", name), "{pod:#}");
+                    ensure!(pod.text(COST) == cost && pod.has(required) == (name == "a"), "{pod:#}");
+                }
             }
-        }
-        let of_a = t.list("Pod", "e2e-subset=a").await?;
-        ensure!(of_a[0].has("/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"), "{of_a:?}");
+            Ok(())
+        })
+        .await?;
         t.kubectl(&["scale", "clone/web", "--replicas=3"]).await?;
         spread_as(t, &[("a", 2), ("b", 1), ("c", 0)]).await?;
         let columns = t.kubectl(&["get", "ws", "ws"]).await?;
@@ -125,6 +129,14 @@ async fn a_deployment_keeps_its_ratio_when_it_is_scaled_down_and_rolled_out() ->
         let main = |image: String| json!({ "name": "main", "image": image });
         t.create(workload("Deployment", "web", 10, vec![main(remote("pause"))])).await?;
         spread_as(t, &[("a", 3), ("b", 7)]).await?;
+        // The order of percentages is found with the other subsets in view: the manager writes what admission cannot know.
+        poll("all Pods to have a cost", LONG, async || {
+            let pods = t.list("Pod", "app=web").await?;
+            let costs: BTreeSet<&str> = pods.iter().map(|pod| pod.text(COST)).collect();
+            ensure!(costs.len() == 10 && !costs.contains(""), "{costs:?}");
+            Ok(())
+        })
+        .await?;
         t.kubectl(&["scale", "deployment/web", "--replicas=5"]).await?;
         poll("the ratio to be kept", LONG, async || {
             let found = counts(t, &["a", "b"]).await?;
@@ -150,9 +162,11 @@ async fn a_creation_that_is_refused_gives_its_place_back() -> Result<()> {
         t.create(of_clone_set(json!([subset("a", json!(1)), subset("b", Value::Null)]))).await?;
         let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
         ensure!(t.apply(&quota).await?.ok);
+        // The API server learns of a quota, and of its end, a moment later.
+        let probe = async || t.kubectl(&["run", "probe", "--image=pause", "--dry-run=server"]).await;
         poll("the quota to be in force", PATIENCE, async || {
-            let used = t.kubectl(&["get", "resourcequota", "none", "-o", "jsonpath={.status.hard.pods}"]).await?;
-            ensure!(used == "0", "{used}");
+            let refused = probe().await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+            ensure!(refused.contains("exceeded quota"), "{refused}");
             Ok(())
         })
         .await?;
@@ -167,9 +181,9 @@ async fn a_creation_that_is_refused_gives_its_place_back() -> Result<()> {
         let begun = Instant::now();
         t.wait_for(SPREAD, "ws", "to have given the place back", LONG, |o| creating(o) == 0).await?;
         ensure!(begun.elapsed() < Duration::from_secs(35), "{:?}", begun.elapsed());
-        let events = t.events(SPREAD, "ws").await?;
-        ensure!(events.iter().any(|event| event.contains("CreatePodFailed")), "{events:?}");
+        t.wait_events(SPREAD, "ws", |events| events.iter().any(|event| event.contains("CreatePodFailed"))).await?;
         t.kubectl(&["delete", "resourcequota", "none"]).await?;
+        poll("the quota to be out of force", PATIENCE, async || probe().await.map(drop)).await?;
         t.kubectl(&["scale", "clone/web", "--replicas=2"]).await?;
         spread_as(t, &[("a", 1), ("b", 1)]).await.map(drop)
     })
@@ -303,10 +317,17 @@ async fn what_cannot_work_is_refused_with_its_field() -> Result<()> {
                 json!({ "spec": { "containers": [{ "name": "main", "image": " " }] } }),
                 "spec.subsets[0]",
             ),
+            ("/spec/subsets/0/patch", json!({ "metadata": { "name": "x" } }), "spec.subsets[0].patch.metadata.name"),
+            (
+                "/spec/subsets/0/patch",
+                json!({ "metadata": { "labels": { "app": "other" } } }),
+                "spec.subsets[0].patch.metadata.labels",
+            ),
             ("/spec/scheduleStrategy", json!({ "adaptive": {} }), "spec.scheduleStrategy.adaptive"),
         ] {
-            let (code, why) = t.refused(good().with(pointer, value)).await?;
-            ensure!(code == 422 && why.contains(words), "{pointer}: {code} {why}");
+            let case = format!("{pointer}: {value}");
+            let (code, why) = t.refused(good().with(pointer, value)).await.with_context(|| case.clone())?;
+            ensure!(code == 422 && why.contains(words), "{case}: {code} {why}");
         }
         t.create(good()).await?;
         let moved = json!({ "spec": { "targetRef": { "name": "other" } } });

@@ -4,13 +4,13 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::kubectl;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, pod, poll, restoring, workload};
+use e2e::kit::{Build, GATES, Look, PATIENCE, Test, app, in_namespace, pod, poll, restoring, workload};
 use e2e::paths::{NODE, SYSTEM};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use crate::methods::{GATES, daemons, patch_in_system};
+use crate::methods::{daemons, patch_in_system};
 use crate::{MANAGER, WEBHOOK};
 
 const LABEL: &str = "policy.kruise.io/delete-protection";

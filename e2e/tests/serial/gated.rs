@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use e2e::kit::{in_namespace, restoring};
 
-use crate::methods::gates;
 use crate::{budgets, claims, pre_download, resize, resource_distribution, serverless_probes, sidecar_terminator};
 
 /// Of the gates for budgets each by itself: in the parallel tests deletions are guarded and updates are not.
@@ -19,7 +18,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             resource_distribution::refused_while_off(t).await?;
             sidecar_terminator::component(t, true).await?;
             resource_distribution::component(t, true).await?;
-            gates(t, ON).await?;
+            t.set_gates(ON).await?;
             // On the heap: together they are more than the stack of a test.
             Ok(tokio::join!(
                 Box::pin(budgets::updates_resizes_and_container_restarts_need_consent()),
@@ -30,15 +29,17 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
                 Box::pin(sidecar_terminator::jobs_end_with_their_sidecars()),
                 Box::pin(resource_distribution::copies_are_where_they_are_wanted()),
                 Box::pin(resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author()),
+                Box::pin(resource_distribution::every_example_of_the_guide_is_accepted(t)),
             ))
         };
         let off = async {
             sidecar_terminator::component(t, false).await?;
             resource_distribution::component(t, false).await?;
             serverless_probes::tidy(t).await?;
-            gates(t, "ImagePullJobGate=true").await
+            t.set_gates("ImagePullJobGate=true").await
         };
-        let (budgets, images, resources, probes_on, claims, sidecars, copies, referenced) = restoring(on, off).await?;
+        let (budgets, images, resources, probes_on, claims, sidecars, copies, referenced, examples) =
+            restoring(on, off).await?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
         resources.context("resources change in place without a restart")?;
@@ -46,6 +47,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
         sidecars.context("jobs end with their sidecars")?;
         copies.context("copies are where they are wanted")?;
         referenced.context("a referenced Secret is followed")?;
+        examples.context("examples of ResourceDistributions")?;
         probes_off.context("probes on virtual nodes while their gate is off")?;
         probes_on.context("probes on virtual nodes")
     })

@@ -2,12 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, Test, crr, in_namespace, pod, restoring};
+use e2e::kit::{Build, GATES, Look, Test, crr, in_namespace, pod, restoring};
 use e2e::paths::SYSTEM;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-
-pub(crate) const GATES: &str = "kruise-feature-gates";
 
 pub(crate) async fn patch_in_system(t: &Test, kind: &str, name: &str, patch: Value) -> Result<()> {
     t.api_in(SYSTEM, kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -23,20 +21,6 @@ pub(crate) async fn daemons(t: &Test, there: bool) -> Result<()> {
         return t.node().daemon_ready().await;
     }
     t.node().gone("control-plane=daemon", |_| true).await
-}
-
-/// Sets the feature gates of manager and webhook.
-pub(crate) async fn gates(t: &Test, gates: &str) -> Result<()> {
-    patch_in_system(t, "ConfigMap", GATES, json!({ "data": { "feature-gates": gates } })).await?;
-    for name in ["kruise-controller-manager", "kruise-webhook"] {
-        t.kubectl(&["-n", SYSTEM, "rollout", "restart", "deployment", name]).await?;
-    }
-    for name in ["kruise-controller-manager", "kruise-webhook"] {
-        t.kubectl(&["-n", SYSTEM, "rollout", "status", "--timeout=90s", "deployment", name]).await?;
-    }
-    // While they end, the webhooks of before still answer.
-    t.node().gone("control-plane=webhook", |pod| pod.has("/metadata/deletionTimestamp")).await?;
-    t.webhook_answers().await
 }
 
 fn by(method: &str, name: &str) -> Value {
@@ -60,7 +44,7 @@ async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
             let config = serde_json::to_value(t.api_in(SYSTEM, "ConfigMap").get(GATES).await?)?;
             let before = config.text("/data/feature-gates").to_owned();
             let gate_off = async {
-                gates(t, "KruiseDaemon=false").await?;
+                t.set_gates("KruiseDaemon=false").await?;
                 let (code, message) = t.refused(by("Runtime", "refused")).await?;
                 ensure!(code == 403 && message.contains("KruiseDaemon"), "{code} {message}");
                 t.create(by("Auto", "gate-off").with("/spec/strategy/varyImageTag", true)).await?;
@@ -68,7 +52,7 @@ async fn without_any_daemon_the_manager_restarts_containers() -> Result<()> {
                 assert_eq!(t.containers("web").await?["main"].restarts, 3);
                 Ok(())
             };
-            restoring(gate_off, gates(t, &before)).await
+            restoring(gate_off, t.set_gates(&before)).await
         };
         restoring(body, daemons(t, true)).await?;
         t.restart("back", "web", &["other"]).await?;

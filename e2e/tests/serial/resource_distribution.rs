@@ -2,6 +2,7 @@
 //! component.
 
 use anyhow::{Context, Result, ensure};
+use e2e::guide::{GATED, examples, refusals};
 use e2e::kit::{Build, Look, PATIENCE, Test, condition, events_of, in_namespace, poll, restoring};
 use e2e::paths::SYSTEM;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -11,13 +12,7 @@ const KIND: &str = "ResourceDistribution";
 
 /// Applies or deletes the objects of the component.
 pub(crate) async fn component(t: &Test, on: bool) -> Result<()> {
-    let file = t.paths.repo.join("manifests/components/resource-distribution/resource-distribution.yaml");
-    let file = file.to_string_lossy();
-    if !on {
-        return t.kubectl(&["delete", "--ignore-not-found", "-f", &file]).await.map(drop);
-    }
-    t.kubectl(&["apply", "-f", &file]).await?;
-    t.may(&format!("system:serviceaccount:{SYSTEM}:kruise-manager"), "delete", "secrets").await
+    t.component("resource-distribution", ("delete", "secrets"), on).await
 }
 
 /// One that distributes to namespaces by their names.
@@ -39,6 +34,16 @@ fn secret(name: &str) -> Value {
 pub(crate) async fn refused_while_off(t: &Test) -> Result<()> {
     let (code, message) = t.refused(distribution("off", config_map("off"), &[&t.namespace])).await?;
     ensure!(code == 403 && message.contains("ResourceDistributionGate"), "{code}: {message}");
+    Ok(())
+}
+
+/// Those of the guide, which the parallel tests leave out.
+pub(crate) async fn every_example_of_the_guide_is_accepted(t: &Test) -> Result<()> {
+    let mut examples = examples(&t.paths.repo)?;
+    examples.retain(|(_, object)| GATED.contains(&object.text("/kind")));
+    ensure!(examples.len() >= 2, "only {} examples", examples.len());
+    let refused = refusals(t, examples);
+    ensure!(refused.is_empty(), "{}", refused.join("\n"));
     Ok(())
 }
 

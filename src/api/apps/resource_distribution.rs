@@ -148,7 +148,7 @@ pub struct DistributionCondition {
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The namespaces that it is about, a thousand at most.
+    /// The namespaces that it is about, two hundred at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_namespace: Vec<String>,
 }

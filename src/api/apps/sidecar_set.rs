@@ -75,7 +75,7 @@ pub struct SidecarSetSpec {
     /// Secrets for the registries of the images, in the namespaces of the Pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// How many revisions are kept; those in use are kept besides. Default 10, at least 1.
+    /// How many revisions are kept in total. Those in use are never deleted, even where they are more. Default 10, at least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
     /// Annotations that the Pods get. The ConfigMap kruise-configuration says which are allowed.

@@ -65,7 +65,7 @@ impl Controller {
         let path = path::in_namespace(kind.group(), kind.version(), &key.namespace, kind.plural());
         let text = match post(&self.context.client, &path, &job).await {
             Ok(text) => text,
-            Err(error) if is_already_there(&error) => return self.take_over(cron, kind, &name).await,
+            Err(error) if is_already_there(&error) => return self.take_over(cron, kind, (&name, slot)).await,
             Err(error) if namespace_is_ending(&error) => return Ok(Some(IN_THE_WAY)),
             Err(error) => {
                 self.trouble(cron, &format!("{} {name}: {error}", kind.kind()));
@@ -89,16 +89,23 @@ impl Controller {
     }
 
     /// There is a job of that name: made by a process before this one, or somebody else's.
-    async fn take_over(&self, cron: &AdvancedCronJob, kind: JobKind, name: &str) -> kube::Result<Option<Duration>> {
+    async fn take_over(
+        &self,
+        cron: &AdvancedCronJob,
+        kind: JobKind,
+        (name, slot): (&str, Timestamp),
+    ) -> kube::Result<Option<Duration>> {
         let found = api_in(&self.context, kind, &ObjectKey::of(cron).namespace).get_opt(name).await?;
         // It was there a moment ago, and its slot with it.
         let Some(found) = found else { return Ok(Some(IN_THE_WAY)) };
-        if found.cron_uid().is_some() && found.cron_uid() == cron.metadata.uid.as_deref() {
+        let is_ours = found.cron_uid().is_some() && found.cron_uid() == cron.metadata.uid.as_deref();
+        if is_ours && found.slot() == Some(slot) {
             self.jobs.of(kind).upsert(found);
             self.memory(cron, |memory| memory.trouble = None);
             return Ok(None);
         }
-        self.trouble(cron, &format!("{} {name} is there already and belongs to somebody else", kind.kind()));
+        let what = if is_ours { "lacks the annotation with its time" } else { "belongs to somebody else" };
+        self.trouble(cron, &format!("{} {name} is there already and {what}", kind.kind()));
         Ok(Some(IN_THE_WAY))
     }
 
@@ -136,14 +143,14 @@ impl Controller {
         Ok(())
     }
 
-    /// Writes the status. The result says when to look again because of it.
+    /// Writes the status.
     pub(super) async fn record(
         &self,
         cron: &AdvancedCronJob,
         spec: Result<&CronSpec, &CronProblem>,
         looked: (&CronPlan, &[CronChild]),
         now: Now,
-    ) -> kube::Result<Option<Duration>> {
+    ) -> kube::Result<Outcome<AdvancedCronJob>> {
         let key = ObjectKey::of(cron);
         let trouble = self.memory(cron, |memory| {
             if looked.0.run.is_none() {
@@ -153,15 +160,12 @@ impl Controller {
         });
         let status = status::status(cron, spec, looked, trouble.as_deref(), now.wall);
         let is_news = cron.status.as_ref().is_none_or(|before| {
-            (before.last_schedule_time, before.observed_generation)
-                != (status.last_schedule_time, status.observed_generation)
+            (before.last_schedule_time, before.last_successful_time, before.observed_generation)
+                != (status.last_schedule_time, status.last_successful_time, status.observed_generation)
         });
         let recorded = (&json_of(cron.status.as_ref())?, &json_of(Some(&status))?);
         let api: Api<AdvancedCronJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match self.status.write((&api, &self.crons), cron, recorded, !is_news, now).await? {
-            Outcome::Written(_) => Ok(Some(Duration::ZERO)),
-            outcome => Ok(outcome.look_after()),
-        }
+        self.status.write((&api, &self.crons), cron, recorded, !is_news, now).await
     }
 
     /// Says why nothing is made.

@@ -28,6 +28,7 @@ pub(super) struct Child {
     /// Name, namespace, UID, resourceVersion and the reference to its AdvancedCronJob.
     metadata: ObjectMeta,
     is_deleting: bool,
+    created: Option<Timestamp>,
     slot: Option<Timestamp>,
     begun: Option<Timestamp>,
     succeeded: Option<bool>,
@@ -60,6 +61,16 @@ impl Child {
         self.is_deleting
     }
 
+    /// What its annotation says: the time for which it was made.
+    pub(super) fn slot(&self) -> Option<Timestamp> {
+        self.slot
+    }
+
+    /// Its namespace.
+    pub(super) fn namespace(&self) -> Option<&str> {
+        self.metadata.namespace.as_deref()
+    }
+
     /// The UID of its AdvancedCronJob.
     pub(super) fn cron_uid(&self) -> Option<&str> {
         self.owner().map(|owner| owner.uid.as_str())
@@ -82,6 +93,7 @@ impl Child {
             name: text(&self.metadata.name),
             uid: text(&self.metadata.uid),
             version: text(&self.metadata.resource_version),
+            created: self.created,
             slot: self.slot,
             begun: self.begun,
             end: succeeded.map(|succeeded| JobEnd { succeeded, at: self.ended }),
@@ -106,6 +118,8 @@ impl<'de> Deserialize<'de> for Child {
             namespace: Option<String>,
             uid: Option<String>,
             resource_version: Option<String>,
+            #[serde(default)]
+            creation_timestamp: Value,
             deletion_timestamp: Option<String>,
             #[serde(default)]
             annotations: Option<Annotations>,
@@ -138,6 +152,7 @@ impl<'de> Deserialize<'de> for Child {
         let slot = metadata.annotations.and_then(|annotations| annotations.scheduled_at);
         Ok(Self {
             is_deleting: metadata.deletion_timestamp.is_some(),
+            created: time(&metadata.creation_timestamp),
             slot: slot.and_then(|text| text.parse().ok()),
             begun: time(&status.start_time),
             succeeded: end.map(|_| complete.is_some()),
@@ -268,11 +283,14 @@ mod tests {
         let odd = json!({"metadata": {"annotations": {"apps.kruise.io/scheduled-at": "soon", "a": "b"}},
             "status": {"startTime": 5, "conditions": {"a": 1}, "desired": "2", "completionTime": "later"}});
         for kind in JobKind::ALL {
-            let CronChild { slot, begun, end, .. } = view(kind, odd.clone());
-            assert_eq!((slot, begun, end), (None, None, None));
+            let CronChild { slot, created, begun, end, .. } = view(kind, odd.clone());
+            assert_eq!((slot, created, begun, end), (None, None, None, None));
         }
-        let slot = json!({"metadata": {"annotations": {"apps.kruise.io/scheduled-at": "2026-11-21T17:50:00+08:00"}}});
-        assert_eq!(view(JobKind::Job, slot).slot, Some("2026-11-21T09:50:00Z".parse().unwrap()));
+        let slot = json!({"metadata": {"creationTimestamp": "2026-11-21T09:50:01Z",
+            "annotations": {"apps.kruise.io/scheduled-at": "2026-11-21T17:50:00+08:00"}}});
+        let CronChild { slot, created, .. } = view(JobKind::Job, slot);
+        let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+        assert_eq!((slot, created), (at("2026-11-21T09:50:00Z"), at("2026-11-21T09:50:01Z")));
         assert_eq!(labels::SCHEDULED_AT, "apps.kruise.io/scheduled-at");
     }
 }

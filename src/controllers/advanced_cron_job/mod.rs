@@ -32,9 +32,10 @@ use crate::{
     runtime::{
         clock,
         metrics::seconds_histogram,
+        pass::Pass,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
-        status_writer::StatusWriter,
+        status_writer::{Outcome, StatusWriter},
         watches::{self, Change, ObjectKey, Store},
     },
 };
@@ -178,16 +179,7 @@ impl Controller {
         for kind in JobKind::ALL {
             let store = self.jobs.of(kind);
             let on_job = self.clone();
-            let job_changed = move |change: Change<'_, Child>| {
-                let key = match change {
-                    Change::Applied { new, .. } => new.cron_key(),
-                    Change::Deleted(old) => old.cron_key(),
-                    Change::Undecodable { .. } => None,
-                };
-                if let Some(key) = key {
-                    on_job.queue.add(key);
-                }
-            };
+            let job_changed = move |change: Change<'_, Child>| on_job.job_changed(&change);
             let api = api_of(&self.context, kind);
             let watch = watches::watch_dynamic(api, kind.kind(), Config::default(), store.clone(), job_changed);
             runner = runner.following(store).following_others(watch);
@@ -200,6 +192,17 @@ impl Controller {
             async move { this.reconcile(&key).await }
         };
         runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    fn job_changed(&self, change: &Change<'_, Child>) {
+        let key = match change {
+            Change::Applied { new, .. } => new.cron_key(),
+            Change::Deleted(old) => old.cron_key(),
+            Change::Undecodable { .. } => None,
+        };
+        if let Some(key) = key {
+            self.queue.add(key);
+        }
     }
 
     /// A wait is measured in time, and its end is a time of the clock: when the clock is set, everybody looks again.
@@ -230,33 +233,48 @@ impl Controller {
         let spec = CronSpec::of(&cron.spec, local);
         let children = self.children(cron);
         let plan = plan::plan(cron, spec.as_ref().ok(), &children, now.wall);
-        let mut failed = None;
+        let mut failed = Ok(None);
         match plan.run.filter(|_| !plan.records_first) {
             Some(slot) => match self.run_slot(cron, &plan, slot, now).await {
                 // The status comes behind the jobs of others that are due.
                 Ok(None) => return Ok(Requeue::After(Duration::ZERO)),
-                other => failed = Some(other),
+                other => failed = other,
             },
             None => self.tell(cron, spec.as_ref().err(), &plan),
         }
-        let again = self.record(cron, spec.as_ref(), (&plan, &children), now).await?;
-        if let Some(result) = failed {
-            return result.map(|after| after.map_or(Requeue::Await, Requeue::After));
+        let recorded = self.record(cron, spec.as_ref(), (&plan, &children), now).await;
+        let is_written = matches!(recorded, Ok(Outcome::Written(_)));
+        let is_recorded = is_written || matches!(recorded, Ok(Outcome::Unchanged));
+        let mut discard = plan.discard;
+        // A status that is refused keeps only the jobs whose success it would tell of.
+        discard.retain(|child| is_recorded || !plan::is_news(cron.status.as_ref(), child));
+        let deleted = self.delete(cron, &discard).await;
+
+        let next = plan.next.map(|next| Duration::try_from(next.duration_since(now.wall)).unwrap_or_default());
+        let next = next.map(|next| next.min(LONGEST_WAIT));
+        let mut pass = Pass { look: next, again: is_written && plan.records_first, ..Pass::default() };
+        for result in [failed, recorded.map(|outcome| outcome.look_after()), deleted.map(|()| None)] {
+            match result {
+                Ok(after) => pass.look_after(after),
+                Err(error) => drop(pass.note(Err(error))),
+            }
         }
-        if let Some(again) = again {
-            return Ok(Requeue::After(again));
+        // What is due next does not wait for the end of the back-off, whatever has failed.
+        if let Some(next) = next.filter(|_| pass.error.is_some()) {
+            self.queue.add_after(ObjectKey::of(cron), next);
         }
-        self.delete(cron, &plan.discard).await?;
-        let wait = plan.next.map(|next| Duration::try_from(next.duration_since(now.wall)).unwrap_or_default());
-        Ok(wait.map_or(Requeue::Await, |wait| Requeue::After(wait.min(LONGEST_WAIT))))
+        pass.end(|after| self.queue.add_after(ObjectKey::of(cron), after))
     }
 
     /// The jobs of an AdvancedCronJob, of all kinds: its template may have had another one.
     fn children(&self, cron: &AdvancedCronJob) -> Vec<CronChild> {
         let uid = cron.metadata.uid.as_deref().unwrap_or_default();
         let of_kind = |kind: JobKind| {
-            let children = self.jobs.of(kind).by_index(&BY_CRON, uid);
-            children.into_iter().map(move |child| child.view(kind))
+            let children = self.jobs.of(kind).by_index(&BY_CRON, uid).into_iter();
+            // Whoever may create jobs in another namespace can write the UID into them.
+            children
+                .filter(|child| child.namespace() == cron.metadata.namespace.as_deref())
+                .map(move |child| child.view(kind))
         };
         JobKind::ALL.into_iter().flat_map(of_kind).collect()
     }

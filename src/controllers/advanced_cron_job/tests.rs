@@ -18,6 +18,8 @@ struct Server {
     events: Vec<String>,
     /// The code of the answer to each creation.
     refuses: Option<u16>,
+    /// The code of the answer to each write of a status.
+    refuses_status: Option<u16>,
     version: u64,
 }
 
@@ -33,6 +35,11 @@ impl Server {
         }
         if request.method != Method::GET {
             self.writes.push((request.method.clone(), path.clone()));
+        }
+        if path.ends_with("/status")
+            && let Some(code) = self.refuses_status
+        {
+            return refused(code);
         }
         self.version += 1;
         let version = Value::from(self.version.to_string());
@@ -345,9 +352,31 @@ async fn somebody_elses_job_of_that_name_is_left_alone() {
     assert_eq!(world.settle().await, Requeue::After(Duration::from_secs(10)));
     assert_eq!(world.job(FIRST), theirs);
     assert!(world.status()["conditions"][1]["message"].as_str().unwrap().contains("belongs to somebody else"));
+    // Nor does one of ours count whose annotation somebody has removed.
+    let mut ours = theirs.clone();
+    ours["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps.kruise.io/v1beta1", "kind": "AdvancedCronJob",
+        "name": "cron", "uid": "c", "controller": true}]);
+    lock(&world.server).objects.insert(format!("{JOBS}/{FIRST}"), ours);
+    assert_eq!(world.settle().await, Requeue::After(Duration::from_secs(10)));
+    assert!(world.status()["conditions"][1]["message"].as_str().unwrap().contains("lacks the annotation"));
     // The next time is not in the way.
     world.settle_at("2026-01-01T02:00:00Z").await;
     assert_eq!(world.jobs(), [FIRST, SECOND]);
+}
+
+#[tokio::test]
+async fn jobs_of_another_namespace_with_the_uid_are_nobodys() {
+    let mut world = World::new();
+    world.put(json!({"concurrencyPolicy": "Replace"}));
+    world.settle().await;
+    let theirs = json!({"metadata": {"name": FIRST, "namespace": "elsewhere", "uid": "x", "resourceVersion": "3",
+        "annotations": {"apps.kruise.io/scheduled-at": "2026-01-01T01:00:00Z"},
+        "ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "AdvancedCronJob", "name": "cron", "uid": "c", "controller": true}]}});
+    world.controller.jobs.of(JobKind::Job).upsert(serde_json::from_value(theirs).unwrap());
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    assert_eq!(world.jobs(), [FIRST], "a job of that name elsewhere takes no slot");
+    let active = world.status()["active"].clone();
+    assert_eq!((active.as_array().unwrap().len(), &active[0]["namespace"]), (1, &json!("ns")));
 }
 
 #[tokio::test]
@@ -362,6 +391,93 @@ async fn the_history_is_kept_while_it_is_paused() {
     assert_eq!(world.jobs(), Vec::<String>::new());
     assert_eq!(world.status()["nextScheduleTime"], Value::Null);
     assert_eq!(world.status()["conditions"][0]["reason"], "Paused");
+}
+
+#[tokio::test]
+async fn while_the_status_is_refused_the_history_is_trimmed_of_what_is_recorded() {
+    let mut world = World::new();
+    world.put(json!({"failedJobsHistoryLimit": 0, "successfulJobsHistoryLimit": 0}));
+    world.settle().await;
+    for (slot, name, how) in [("2026-01-01T01:00:00Z", FIRST, "Failed"), ("2026-01-01T02:00:00Z", SECOND, "Complete")] {
+        world.settle_at(slot).await;
+        lock(&world.server).refuses_status = Some(422);
+        world.end(name, how);
+        assert!(world.pass().await.is_err());
+        // A success is not in the status yet; what failed is never recorded.
+        let kept: &[&str] = if how == "Failed" { &[] } else { &[SECOND] };
+        assert_eq!(world.jobs(), kept);
+        lock(&world.server).refuses_status = None;
+    }
+    let before = world.writes();
+    world.pass().await.unwrap();
+    let methods: Vec<Method> = lock(&world.server).writes[before..].iter().map(|(method, _)| method.clone()).collect();
+    assert_eq!(methods, [Method::PATCH, Method::DELETE], "in the same pass");
+    assert_eq!(world.status()["lastSuccessfulTime"], "2026-01-01T01:00:09Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_error_a_slot_that_is_due_does_not_wait_for_the_back_off() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    // What the watch has put in.
+    while let Some(key) = world.controller.queue.begin() {
+        world.controller.queue.done::<kube::Error>(key, Ok(Requeue::Await));
+    }
+    lock(&world.server).refuses_status = Some(500);
+    // The status changes with it.
+    world.put(json!({"schedule": "0,30 * * * *"}));
+    world.now = at("2026-01-01T00:29:58Z");
+    assert!(world.pass().await.is_err());
+    assert_eq!(world.controller.queue.begin(), None);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(world.controller.queue.begin(), Some(ObjectKey::new("ns", "cron")));
+}
+
+#[tokio::test]
+async fn f36_after_a_conflict_the_next_pass_writes_the_status() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    world.now = at("2026-01-01T01:00:00Z");
+    world.pass().await.unwrap();
+    // Somebody else wrote it, and the watch has not brought that.
+    let path = format!("{CRONS}/cron");
+    {
+        let mut server = lock(&world.server);
+        let cron = server.objects.get_mut(&path).unwrap();
+        cron["metadata"]["resourceVersion"] = "900".into();
+        cron["metadata"]["labels"] = json!({"a": "b"});
+        server.version = 900;
+    }
+    assert_eq!(world.pass().await.unwrap(), Requeue::After(AFTER_CONFLICT));
+    assert_eq!(world.status()["lastScheduleTime"], Value::Null);
+    world.pass().await.unwrap();
+    assert_eq!(world.status()["lastScheduleTime"], "2026-01-01T01:00:00Z");
+    assert_eq!(lock(&world.server).objects[&path]["metadata"]["labels"], json!({"a": "b"}));
+}
+
+#[tokio::test]
+async fn f42_the_end_of_a_job_wakes_its_cron() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    let job = |end: Value| {
+        let mut job = world.job(FIRST);
+        json_patch::merge(&mut job, &json!({"status": {"conditions": end}}));
+        Arc::new(serde_json::from_value::<Child>(job).unwrap())
+    };
+    let (before, ended) = (job(json!([])), job(json!([{"type": "Complete", "status": "True"}])));
+    let of_others = json!({"metadata": {"name": "x", "namespace": "ns", "uid": "x"}});
+    let of_others = Arc::new(serde_json::from_value::<Child>(of_others).unwrap());
+    let queue = &world.controller.queue;
+    for (old, new, woken) in [(&before, &ended, true), (&of_others, &of_others, false)] {
+        world.controller.job_changed(&Change::Applied { old: Some(old), new, initial: false });
+        let key = queue.begin();
+        assert_eq!(key, woken.then(|| ObjectKey::new("ns", "cron")));
+        key.into_iter().for_each(|key| queue.done::<kube::Error>(key, Ok(Requeue::Await)));
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::{convert::Infallible, sync::Mutex};
 use kube::{
     Resource,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
+    core::Status,
 };
 use serde_json::Value;
 
@@ -250,9 +251,16 @@ impl Controller {
                 return Err(error);
             }
         };
-        // One whose node nobody can tell keeps its name taken: no second one is made beside it.
-        if there.node_meant() == node {
-            self.next_name(work, node);
+        match there.node_meant() {
+            is if is == node => self.next_name(work, node),
+            // Its node nobody can tell: it keeps its name taken, and no second one is made beside it.
+            "" => {}
+            // Somebody changes where Pods go, perhaps that of each Pod: a further name would make Pods without end.
+            other => {
+                let message = format!("Pod {} is there already, and is for node {other}", there.name());
+                self.pods.warning(&work.owner, "FailedCreate", &format!("Error creating: {message}"));
+                return Err(kube::Error::Api(Box::new(Status::failure(&message, "AlreadyExists").with_code(409))));
+            }
         }
         Ok(())
     }

@@ -369,6 +369,39 @@ async fn a_lost_answer_makes_no_second_pod() {
     assert_eq!((world.pods().len(), world.numbers()), (1, [1, 1, 0, 0]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_that_name_for_another_node_is_named_in_the_status() {
+    let world = World::new(2, &json!({"parallelism": 1}));
+    world.pass().await.unwrap();
+    let pod = world.pods().remove(0);
+    let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+    // It was made for n0, and somebody has given it to a node that was not to have one.
+    lock(&world.server).change(&format!("{PODS}{name}"), &json!({"spec": {"nodeName": "n1", "affinity": null}}));
+    world.controller.memories.clear();
+    world.change(&json!({"spec": {"parallelism": 2}}));
+    assert!(world.pass().await.is_err());
+    let conditions = world.job()["status"]["conditions"].clone();
+    let reconciling = conditions.as_array().unwrap().iter().find(|c| c["type"] == "Reconciling").unwrap().clone();
+    let want = format!("Pod {name} is there already, and is for node n1");
+    assert_eq!(reconciling["reason"], "FailedWrite");
+    assert!(reconciling["message"].as_str().unwrap().contains(&want), "{reconciling}");
+    assert_eq!(world.pods().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f36_after_a_conflict_the_next_pass_writes_the_status() {
+    let world = World::new(1, &json!({}));
+    world.deliver();
+    // Somebody else writes it, and the watch has not brought that.
+    lock(&world.server).change(JOB, &json!({"metadata": {"labels": {"a": "b"}}}));
+    let next = world.controller.reconcile(&key()).await.unwrap();
+    assert!(matches!(next, Requeue::After(_)), "{next:?}");
+    assert!(world.job()["status"].is_null());
+    world.controller.reconcile(&key()).await.unwrap();
+    assert_eq!((world.phase(), world.numbers()), ("running".into(), [1, 1, 0, 0]));
+    assert_eq!(world.job()["metadata"]["labels"]["a"], "b");
+}
+
 #[tokio::test]
 async fn nodes_wake_the_jobs_for_which_they_are_news() {
     use crate::runtime::watches::Change;

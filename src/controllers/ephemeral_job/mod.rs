@@ -5,7 +5,13 @@
 //! - What is due is decided by [`crate::domain::kinds::ephemeral_job`].
 //! - Never: changes or removes an ephemeral container, which Kubernetes cannot do; deletes a Pod.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use kube::{
     Api,
@@ -15,7 +21,7 @@ use kube::{
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use serde_json::{Value, json};
 
-use super::{Context, Registration, Runner, Started};
+use super::{BY_NAMESPACE, Context, Registration, Runner, Started};
 use crate::{
     api::{
         apps::ephemeral_job::{DEFAULT_TTL_SECONDS, EphemeralJob, EphemeralJobStatus},
@@ -31,12 +37,13 @@ use crate::{
         clock,
         events::reference,
         metrics::ResultLabels,
-        pass::{AFTER_CONFLICT, Memories, Pass},
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Memories, Pass},
         pod_control::{Part, PodControl},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         slow_start::slow_start,
         status_writer::{Outcome, StatusWriter, json_of},
+        wake,
         watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
@@ -135,17 +142,26 @@ impl Controller {
             (pod.uid().to_owned(), pod.is_deleting(), pod.is_finished(), pod.labels.clone(), ephemeral)
         };
         let Some(any) = new.or(old) else { return };
-        if old.map(facts) == new.map(facts) {
+        let mut jobs = self.jobs.by_index(&StoreIndex::namespace(), any.namespace());
+        jobs.retain(|job| !job.is_complete());
+        // Most namespaces have none, and the facts are copies.
+        if jobs.is_empty() || old.map(facts) == new.map(facts) {
             return;
         }
-        for job in self.jobs.by_index(&StoreIndex::namespace(), any.namespace()) {
-            if job.is_complete() {
-                continue;
-            }
+        for job in jobs {
             let Ok(selector) = selector_of(&job) else { continue };
             if [old, new].into_iter().flatten().any(|pod| concerns(&job, &selector, pod)) {
-                self.queue.add(ObjectKey::of(job.as_ref()));
+                self.wake(ObjectKey::of(job.as_ref()));
             }
+        }
+    }
+
+    /// A pass looks at every Pod of the namespace: the more there are, the longer the next one waits for further news.
+    fn wake(&self, key: ObjectKey) {
+        let pods = self.memories.with(&key, |memory| memory.pods).unwrap_or_default();
+        match wake::pause(pods) {
+            Duration::ZERO => self.queue.add(key),
+            pause => self.queue.add_after(key, pause),
         }
     }
 
@@ -167,9 +183,12 @@ impl Controller {
         let mut pass = Pass::default();
         let mut plan = self.plan(key, &job, begun, now);
         if !plan.add.is_empty() {
-            self.add(key, &job, plan.add, &mut pass).await;
+            let is_news = self.add(key, &job, plan.add, &mut pass).await;
             plan = self.plan(key, &job, begun, clock::now());
-            pass.again |= pass.error.is_none() && !plan.add.is_empty();
+            if pass.error.is_none() && !plan.add.is_empty() {
+                // After nothing but refusals, the next Pods are asked a little later: they may well refuse too.
+                pass.look_after(Some(if is_news { Duration::ZERO } else { AFTER_REFUSAL }));
+            }
         }
         pass.look_after(plan.look);
         let recorded = self.record(key, &job, plan.status, now).await;
@@ -181,13 +200,25 @@ impl Controller {
     }
 
     fn plan(&self, key: &ObjectKey, job: &EphemeralJob, begun: Duration, now: Now) -> EphemeralPlan {
-        let pods = match selector_of(job) {
-            Ok(selector) => {
-                self.context.pods.select(|pod| pod.namespace() == &*key.namespace && concerns(job, &selector, pod))
-            }
-            Err(_) => Vec::new(),
+        let mut pods = self.context.pods.by_index(&BY_NAMESPACE, &key.namespace);
+        let looked_at = pods.len();
+        match selector_of(job) {
+            Ok(selector) => pods.retain(|pod| concerns(job, &selector, pod)),
+            Err(_) => pods.clear(),
+        }
+        // Taken out: a plan over many Pods holds no lock that other jobs want.
+        let taken = self.memories.with(key, |memory| {
+            let rest = EphemeralMemory { pods: looked_at, ..EphemeralMemory::default() };
+            std::mem::replace(memory, rest)
+        });
+        // Deleted meanwhile: nothing is added for it.
+        let Some(mut memory) = taken else {
+            return EphemeralPlan { status: job.status.clone().unwrap_or_default(), ..EphemeralPlan::default() };
         };
-        self.memories.with(key, |memory| plan::plan(job, &pods, memory, begun, now)).unwrap_or_default()
+        memory.pods = looked_at;
+        let plan = plan::plan(job, &pods, &mut memory, begun, now);
+        self.memories.with(key, |kept| *kept = memory);
+        plan
     }
 
     /// OpenKruise's finalizer goes: nothing can be taken out of Pods.
@@ -224,16 +255,25 @@ impl Controller {
         }
     }
 
-    /// Adds the containers to these Pods: one at first, more at a time with every success.
-    async fn add(&self, key: &ObjectKey, job: &EphemeralJob, pods: Vec<Arc<PodView>>, pass: &mut Pass) {
+    /// Adds the containers to these Pods: one at first, more at a time with every success. False: they were refused, if
+    /// anything.
+    async fn add(&self, key: &ObjectKey, job: &EphemeralJob, pods: Vec<Arc<PodView>>, pass: &mut Pass) -> bool {
         let containers = containers(job);
         let count = pods.len();
         let mut window = self.memories.with(key, |memory| memory.window).unwrap_or_default();
-        let (done, failure) = slow_start(pods, &mut window, is_refusal, |pod| self.add_to(key, &containers, pod)).await;
+        let added = &AtomicUsize::new(0);
+        let add_to = |pod| async {
+            if self.add_to(key, &containers, pod).await? {
+                added.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let (done, failure) = slow_start(pods, &mut window, is_refusal, add_to).await;
         self.memories.with(key, |memory| memory.window = window);
-        if done > 0 {
-            tracing::info!(job = %key, pods = done, "added containers");
-            let message = format!("added containers to {done} of {count} Pods");
+        let added = added.load(Ordering::Relaxed);
+        if added > 0 {
+            tracing::info!(job = %key, pods = added, "added containers");
+            let message = format!("added containers to {added} of {count} Pods");
             self.context.events.normal(&reference(job), "SuccessfulCreate", &message);
         }
         if let Some(error) = failure {
@@ -243,9 +283,11 @@ impl Controller {
                 pass.note(Err(error));
             }
         }
+        done > 0
     }
 
-    async fn add_to(&self, key: &ObjectKey, containers: &Value, pod: Arc<PodView>) -> kube::Result<()> {
+    /// Whether they were added.
+    async fn add_to(&self, key: &ObjectKey, containers: &Value, pod: Arc<PodView>) -> kube::Result<bool> {
         let patch = json!({"spec": {"ephemeralContainers": containers}});
         let result = self.pods.patch(&pod, Part::EphemeralContainers, patch).await;
         let counted = if result.is_ok() { "succeeded" } else { "failed" };
@@ -253,10 +295,10 @@ impl Controller {
         match result {
             Ok(_) => {
                 self.memories.with(key, |memory| memory.refused.remove(pod.uid()));
-                Ok(())
+                Ok(true)
             }
             // It is gone, or has changed; the store knows now.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(false),
             Err(error) => {
                 if is_refusal(&error) {
                     let why = error.to_string();
@@ -282,13 +324,30 @@ impl Controller {
             && status.completion_time.is_none();
         let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
         let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, can_wait, now).await?;
-        if let Outcome::Written(newer) = &outcome
-            && newer.is_complete()
-        {
-            self.report_end(key, job, &status);
-            return Ok(Some(Duration::ZERO));
+        match &outcome {
+            Outcome::Written(newer) if newer.is_complete() => {
+                self.report_end(key, job, &status);
+                Ok(Some(Duration::ZERO))
+            }
+            Outcome::Written(newer) => self.note_counted(key, newer).await.map(|()| None),
+            outcome => Ok(outcome.look_after()),
         }
-        Ok(outcome.look_after())
+    }
+
+    /// Writes down which Pods the counts contain. It comes behind the status: one that lags does no harm, and a job that is
+    /// over needs none.
+    async fn note_counted(&self, key: &ObjectKey, job: &EphemeralJob) -> kube::Result<()> {
+        let Some(text) = self.memories.with(key, |memory| memory.counted_pods(job)).flatten() else { return Ok(()) };
+        let metadata = json!({"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version,
+            "annotations": {labels::COUNTED_PODS: text}});
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
+            Ok(newer) => drop(self.jobs.upsert(newer)),
+            // It goes with the next status.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     fn report_end(&self, key: &ObjectKey, job: &EphemeralJob, status: &EphemeralJobStatus) {

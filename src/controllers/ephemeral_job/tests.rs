@@ -275,6 +275,68 @@ async fn counts_survive_pods_that_go_and_a_restart_of_the_manager() {
 }
 
 #[tokio::test]
+async fn counts_stay_exact_when_pods_go_and_end_while_no_manager_runs() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.pod(name, json!({}));
+    }
+    world.job(json!({"replicas": 3, "parallelism": 3}));
+    world.settle().await;
+    world.ends("a", 0);
+    world.ends("b", 0);
+    world.settle().await;
+    assert_eq!(world.status()["succeeded"], 2);
+    // No manager runs.
+    world.controller.memories.clear();
+    world.ends("c", 0);
+    world.remove(&format!("{PODS}/a"));
+    world.pod("d", json!({}));
+    world.settle().await;
+    let status = world.status();
+    assert_eq!((&status["phase"], &status["succeeded"], &status["match"]), (&json!("Succeeded"), &json!(3), &json!(3)));
+    assert_eq!(world.pod_writes().len(), 3, "no further Pod gets the containers");
+}
+
+#[tokio::test]
+async fn an_event_claims_no_more_than_was_written() {
+    let world = World::new();
+    world.pod("a", json!({}));
+    world.job(json!({}));
+    let key = ObjectKey::new("ns", "j");
+    let job = world.controller.jobs.get(&key).unwrap();
+    world.controller.memories.enter(&key, job.uid());
+    let pods = world.controller.context.pods.list();
+    // Nobody takes events here, so each is counted as dropped.
+    let events = || world.controller.context.metrics.events_dropped.get();
+    for (code, want) in [(404, 0), (409, 0), (200, 1)] {
+        if code != 200 {
+            lock(&world.server).faults.push_back(Fault::Error(code));
+        }
+        let (before, mut pass) = (events(), Pass::default());
+        world.controller.add(&key, &job, pods.clone(), &mut pass).await;
+        assert!(pass.error.is_none(), "{code}");
+        assert_eq!(events() - before, want, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_pass_that_met_nothing_but_refusals_is_repeated_after_a_pause() {
+    let world = World::new();
+    for i in 0..30 {
+        let name = format!("p{i:02}");
+        lock(&world.refused).push(name.clone());
+        world.pod(&name, json!({}));
+    }
+    world.job(json!({"parallelism": 30}));
+    assert_eq!(world.look().await.unwrap(), Requeue::After(AFTER_REFUSAL));
+    let asked = world.pod_writes().len();
+    assert!(asked < 30, "{asked}");
+    lock(&world.refused).clear();
+    world.look().await.unwrap();
+    assert_eq!(world.pod_writes().len(), 30, "those that were not asked; the others wait");
+}
+
+#[tokio::test]
 async fn only_changes_that_a_job_reads_wake_it() {
     let world = World::new();
     world.job(json!({}));
@@ -300,6 +362,23 @@ async fn only_changes_that_a_job_reads_wake_it() {
     assert!(wakes(&first, &pod("2", debug)), "it may have taken the name");
     let other = pod("1", json!({"metadata": {"namespace": "elsewhere"}}));
     assert!(!wakes(&other, &pod("2", json!({"metadata": {"namespace": "elsewhere"}, "status": {"phase": "Failed"}}))));
+}
+
+#[tokio::test]
+async fn pods_of_other_namespaces_are_left_alone_and_of_many_pods_news_wait_a_little() {
+    let world = World::new();
+    let theirs = json!({"metadata": {"name": "a", "namespace": "elsewhere", "uid": "x", "labels": {"app": "web"}}});
+    world.controller.context.pods.upsert(serde_json::from_value(theirs).unwrap());
+    world.pod("b", json!({}));
+    world.job(json!({}));
+    world.settle().await;
+    assert_eq!(world.pod_writes(), ["b/ephemeralcontainers"]);
+    let key = ObjectKey::new("ns", "j");
+    let looked_at = world.controller.memories.with(&key, |memory| std::mem::replace(&mut memory.pods, 1000));
+    assert_eq!(looked_at, Some(1));
+    let pod = world.controller.context.pods.get(&ObjectKey::new("ns", "b")).unwrap();
+    world.controller.pod_changed(&Change::Deleted(&pod));
+    assert_eq!(world.controller.queue.begin(), None, "a tenth of a second for a thousand Pods");
 }
 
 /// How the containers of Pods have ended, by UID; true: well.

@@ -18,6 +18,7 @@ use crate::{
         apps::image_pull_job::{ImagePullJob, ImagePullJobStatus},
         labels,
     },
+    controllers::BY_NAMESPACE,
     domain::{
         kinds::image_jobs::job::{self, Class, Job, Node, Nodes, ObservedJob},
         pod::order::{self, Candidate, Phase},
@@ -185,9 +186,8 @@ impl Controller {
 
     /// The Pods by which a job selects its nodes.
     fn pods_of(&self, job: &Job, selector: &Selector) -> Vec<Arc<PodView>> {
-        let is_one =
-            |pod: &PodView| is_active(pod) && pod.namespace() == job.namespace && selector.matches(&pod.labels);
-        self.context.pods.select(is_one)
+        let pods = self.context.pods.by_index(&BY_NAMESPACE, &job.namespace).into_iter();
+        pods.filter(|pod| is_active(pod) && selector.matches(&pod.labels)).collect()
     }
 
     /// Nodes of a job that get a NodeImage soon.

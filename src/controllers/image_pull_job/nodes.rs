@@ -34,7 +34,8 @@ use crate::{
 
 impl Controller {
     pub(super) async fn reconcile_node(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let node = self.context.nodes.get(&key.name).filter(|node| node.can_run_daemon() && !node.is_deleting());
+        let known = self.context.nodes.get(&key.name);
+        let node = known.clone().filter(|node| node.can_run_daemon() && !node.is_deleting());
         let Some(image) = self.node_images.get(key) else {
             return match node {
                 Some(node) => self.create(&node).await,
@@ -46,7 +47,9 @@ impl Controller {
             return Ok(Requeue::Await);
         }
         if node.is_none() && !is_fake {
-            return self.delete(&image).await;
+            // Where both were made just now the watch of Nodes may be behind. It wakes this again.
+            let is_coming = known.is_none() && self.context.nodes.find(&key.name).await?.is_some();
+            return if is_coming { Ok(Requeue::Await) } else { self.delete(&image).await };
         }
         self.advance(&image, node.as_deref()).await
     }

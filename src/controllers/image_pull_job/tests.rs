@@ -307,6 +307,19 @@ async fn e1_a_node_image_comes_and_goes_with_its_node() {
 }
 
 #[tokio::test]
+async fn e1_a_node_image_stays_whose_node_the_watch_has_still_to_bring() {
+    let world = World::with_nodes(1).await;
+    let live = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n0000", "uid": "n0000"}});
+    lock(&world.server).objects.insert("/api/v1/nodes/n0000".into(), live);
+    world.remove_node("n0000");
+    world.run_nodes().await;
+    assert!(lock(&world.server).objects.contains_key(&format!("{NODE_IMAGES}/n0000")));
+    lock(&world.server).objects.remove("/api/v1/nodes/n0000");
+    world.run_nodes().await;
+    assert!(!lock(&world.server).objects.contains_key(&format!("{NODE_IMAGES}/n0000")));
+}
+
+#[tokio::test]
 async fn e19_a_node_is_ready_for_a_while_first() {
     let mut world = World::new();
     world.controller.context.settings.images.creation_delay = Duration::from_secs(30);

@@ -1,6 +1,8 @@
 //! Targets of kinds that the ConfigMap `kruise-configuration` names. Nobody watches them: they are read when they are needed,
 //! with rights that an administrator has to grant.
 
+use std::{sync::Mutex, time::Duration};
+
 use serde_json::Value;
 
 use super::Controller;
@@ -11,7 +13,7 @@ use crate::{
         workload::numbering::Reserved,
     },
     runtime::{
-        kruise_configuration as configuration,
+        clock, kruise_configuration as configuration, lock,
         object::{self, Found},
         watches::ObjectKey,
     },
@@ -27,16 +29,16 @@ impl Controller {
         key: &ObjectKey,
         target: &StateTarget,
     ) -> kube::Result<Result<Option<StateTargetView>, Hindrance>> {
-        let (client, own) = (&self.context.client, &self.context.namespace);
-        let whitelist = configuration::text(client, own, configuration::STATE_TARGETS).await?.unwrap_or_default();
+        let client = &self.context.client;
         let StateTarget { api_version, kind, name } = target;
-        if !configuration::names_kind(&whitelist, target.group(), kind) {
+        if !self.is_whitelisted(target).await? {
             let key = configuration::STATE_TARGETS;
             return Ok(Err(Hindrance::Invalid(format!(
                 "spec.targetRef.kind: {kind:?} of {api_version:?} is not allowed; want a StatefulSet, or a kind that {key} in the ConfigMap kruise-configuration names"
             ))));
         }
-        let read = object::read(client, &key.namespace, (api_version, kind, name)).await?;
+        let read =
+            object::read_with(client, &key.namespace, (api_version, kind, name), &self.known_kinds.plurals).await?;
         if let Some(why) = read.refusal("Kruise's manager", labels::AGGREGATE_TO_MANAGER) {
             return Ok(Err(Hindrance::Unreadable(format!("spec.targetRef: {why}"))));
         }
@@ -47,6 +49,31 @@ impl Controller {
             }
             Found::Missing | Found::Forbidden(..) => Ok(None),
         })
+    }
+}
+
+/// What is remembered of kinds, so that it is not read again with every change of a Pod.
+#[derive(Default)]
+pub(super) struct KnownKinds {
+    /// The whitelist, and when it was read.
+    whitelist: Mutex<Option<(String, Duration)>>,
+    plurals: object::Plurals,
+}
+
+impl Controller {
+    /// Whether the whitelist names a kind. What it names is looked at again after a while, what it does not name at once.
+    async fn is_whitelisted(&self, target: &StateTarget) -> kube::Result<bool> {
+        let now = clock::now().mono;
+        let names = |whitelist: &str| configuration::names_kind(whitelist, target.group(), &target.kind);
+        let known = lock(&self.known_kinds.whitelist).clone();
+        if known.is_some_and(|(whitelist, at)| now.saturating_sub(at) < object::KNOWN_FOR && names(&whitelist)) {
+            return Ok(true);
+        }
+        let (client, own) = (&self.context.client, &self.context.namespace);
+        let whitelist = configuration::text(client, own, configuration::STATE_TARGETS).await?.unwrap_or_default();
+        let is_named = names(&whitelist);
+        *lock(&self.known_kinds.whitelist) = Some((whitelist, now));
+        Ok(is_named)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{controllers::Context, domain::kinds::persistent_pod_state::plan::Cle
 /// Labels of the counter of places that are not kept any more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct ClearLabels {
-    /// `node_gone`, or `node_not_ready` for too long.
+    /// `node_gone`, `node_not_ready` for too long, or `labels_gone`.
     reason: &'static str,
 }
 

@@ -46,6 +46,7 @@ mod metrics;
 mod observe;
 mod target;
 
+use custom::KnownKinds;
 use metrics::Metrics;
 use target::TargetOf;
 
@@ -67,6 +68,8 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "persistentpodstate-controller";
+/// Changes of Pods that come one after another are looked at together.
+const POD_PAUSE: Duration = Duration::from_millis(100);
 
 /// PersistentPodStates by their target.
 const BY_TARGET: StoreIndex<PersistentPodState> = StoreIndex::new("target", |state| {
@@ -99,6 +102,7 @@ struct Controller {
     memories: Memories<StateMemory>,
     /// What was last said of a StatefulSet whose annotations ask for something that cannot be made, by the text of its target.
     said: Mutex<HashMap<String, String>>,
+    known_kinds: KnownKinds,
     pods: PodControl,
     status: StatusWriter,
     metrics: Arc<Metrics>,
@@ -141,6 +145,7 @@ impl Controller {
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
             said: Mutex::default(),
+            known_kinds: KnownKinds::default(),
             pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
             status: StatusWriter::default(),
             metrics: Metrics::new(context),
@@ -226,18 +231,19 @@ impl Controller {
         for state in self.states.by_index(&BY_TARGET, &text) {
             // Annotations may have changed, which the store does not hold.
             if !is_same || (is_ready(new) && !state.spec.persistent_pod_annotations.is_empty()) {
-                self.queue.add(ObjectKey::of(state.as_ref()));
+                self.queue.add_after(ObjectKey::of(state.as_ref()), POD_PAUSE);
             }
         }
     }
 
     fn node_changed(&self, change: &Change<'_, NodeView>) {
         let states = match change {
-            Change::Applied { old: Some(old), new, .. } if old.ready != new.ready || old.labels != new.labels => {
+            // It may have been the last one with its labels.
+            Change::Applied { old: Some(old), new, .. } if old.labels != new.labels => self.states.list(),
+            Change::Deleted(_) => self.states.list(),
+            Change::Applied { old: Some(old), new, .. } if old.ready != new.ready => {
                 self.states.by_index(&BY_NODE, new.name())
             }
-            // It may have been the last one with its labels.
-            Change::Deleted(_) => self.states.list(),
             Change::Applied { .. } | Change::Undecodable { .. } => return,
         };
         for state in states {

@@ -14,7 +14,7 @@ use crate::{
     api::apps::persistent_pod_state::PodState,
     controllers::BY_CONTROLLER,
     domain::kinds::persistent_pod_state::{
-        plan::{NodeFacts, Notes, PlacedPod, StateFacts, StateTargetView},
+        plan::{self, NodeFacts, Notes, PlacedPod, StateFacts, StateTargetView},
         spec::StateSpec,
     },
     k8s::{
@@ -62,8 +62,12 @@ impl Controller {
         let names: BTreeSet<&str> = of_pods.chain(of_records).filter(|name| !name.is_empty()).collect();
         let nodes = self.nodes(key, spec, names, now).await;
         let is_lost = |facts: &NodeFacts| !matches!(facts, NodeFacts::There(_, None));
-        // Whether others have the same labels matters only for what is lost.
-        let is_needed = nodes.values().any(is_lost) || recorded.values().any(|state| state.node_name.is_empty());
+        // Whether others have the same labels matters only for what is lost, or has other labels now.
+        let is_off = |state: &PodState| match nodes.get(&state.node_name) {
+            Some(NodeFacts::There(node, _)) => plan::is_relabelled(spec, state, node),
+            _ => state.node_name.is_empty(),
+        };
+        let is_needed = nodes.values().any(is_lost) || recorded.values().any(is_off);
         let all_nodes = if is_needed { self.context.nodes.list() } else { Vec::new() };
         StateFacts { target, pods, nodes, all_nodes }
     }

@@ -339,3 +339,36 @@ async fn a_kind_that_the_configuration_does_not_name_is_refused_and_its_records_
     world.settle("keep").await;
     assert_eq!(world.reason("keep"), "Stalled InvalidSpec");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_a_kind_is_not_read_again_for_a_minute() {
+    let reads: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = reads.clone();
+    let context = in_memory::context(move |parts, _| {
+        let path = parts.uri.path().to_owned();
+        let answer = match path.as_str() {
+            "/api/v1/namespaces/kruise-system/configmaps/kruise-configuration" => {
+                let list = r#"{"workloads":[{"Group":"g.io","Version":"v1","Kind":"Db"}]}"#;
+                json!({"metadata": {"name": "kruise-configuration"}, "data": {"PPS_Watch_Custom_Workload_WhiteList": list}})
+            }
+            "/apis/g.io/v1" => {
+                json!({"groupVersion": "g.io/v1", "resources": [{"name": "dbs", "singularName": "", "namespaced": true, "kind": "Db", "verbs": []}]})
+            }
+            _ => {
+                json!({"apiVersion": "g.io/v1", "kind": "Db", "metadata": {"name": "db", "uid": "t"}, "spec": {"replicas": 3}})
+            }
+        };
+        lock(&noted).push(path);
+        (200, answer)
+    });
+    let controller = Controller::new(&context);
+    let target = serde_json::from_value(json!({"apiVersion": "g.io/v1", "kind": "Db", "name": "db"})).unwrap();
+    let object = "/apis/g.io/v1/namespaces/ns/dbs/db";
+    for (after, wanted) in [(0, 3), (0, 1), (59, 1), (2, 3), (0, 1)] {
+        tokio::time::advance(Duration::from_secs(after)).await;
+        let found = controller.custom_target(&ObjectKey::new("ns", "keep"), &target).await.unwrap().unwrap();
+        assert_eq!(found.unwrap().uid, "t");
+        let reads = std::mem::take(&mut *lock(&reads));
+        assert_eq!((reads.len(), reads.last().map(String::as_str)), (wanted, Some(object)), "{reads:?}");
+    }
+}

@@ -35,7 +35,7 @@ use self::{
     spec::LeftOut,
     view::NodeProbes,
 };
-use super::{Context, Registration, Runner, Started, lock};
+use super::{BY_NAMESPACE, Context, Registration, Runner, Started, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
     domain::node::probes::{entries::Ports, parts_of},
@@ -260,7 +260,7 @@ impl Controller {
     }
 
     fn refresh_namespace(&self, marker: &ObjectKey) {
-        for pod in self.context.pods.select(|pod| pod.namespace() == &*marker.namespace) {
+        for pod in self.context.pods.by_index(&BY_NAMESPACE, &marker.namespace) {
             self.refresh_pod(&ObjectKey::of(pod.as_ref()));
         }
     }

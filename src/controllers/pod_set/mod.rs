@@ -17,7 +17,7 @@ pub use self::{
     single::{POD_WORKERS, Together},
     steps::{PodStep, Tried, Waves},
 };
-use super::{BY_CONTROLLER, Context};
+use super::{BY_CONTROLLER, BY_NAMESPACE, Context};
 use crate::{
     budgets::refusals::Refusals,
     domain::workload::{owner::OwnerRef, status::Progress, steps::Wait},
@@ -199,12 +199,9 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         if was_searched && generation.is_some() {
             return;
         }
-        let orphans = self.context.pods.select(|pod| {
-            pod.controller.is_none()
-                && !pod.is_deleting()
-                && pod.namespace() == owner.namespace
-                && may_be_its_own(pod)
-                && selector.matches(&pod.labels)
+        let mut orphans = self.context.pods.by_index(&BY_NAMESPACE, &owner.namespace);
+        orphans.retain(|pod| {
+            pod.controller.is_none() && !pod.is_deleting() && may_be_its_own(pod) && selector.matches(&pod.labels)
         });
         for orphan in orphans {
             match self.pods.adopt(owner, &orphan).await {

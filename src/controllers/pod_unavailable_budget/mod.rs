@@ -26,7 +26,7 @@ use kube::{
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 
-use super::{BY_CONTROLLER, Context, Registration, Runner, Started, lock};
+use super::{BY_CONTROLLER, BY_NAMESPACE, Context, Registration, Runner, Started, lock};
 use crate::{
     api::{
         crr::ContainerRecreateRequest,
@@ -324,13 +324,13 @@ impl Controller {
             // Of a workload that is not there: seldom, and not for long.
             Members::ByName { .. } => {
                 drop(following);
-                return store.select(|pod| pod.namespace() == &*key.namespace);
+                return store.by_index(&BY_NAMESPACE, &key.namespace);
             }
             Members::Nothing => return Vec::new(),
         };
         let names = following.pods.entry(key.clone()).or_insert_with(|| {
-            let fits = |pod: &PodView| pod.namespace() == &*key.namespace && selector.matches(&pod.labels);
-            store.select(fits).iter().map(|pod| pod.name().into()).collect()
+            let pods = store.by_index(&BY_NAMESPACE, &key.namespace).into_iter();
+            pods.filter(|pod| selector.matches(&pod.labels)).map(|pod| pod.name().into()).collect()
         });
         let keys = names.iter().map(|name| ObjectKey { namespace: key.namespace.clone(), name: name.clone() });
         keys.filter_map(|key| store.get(&key)).collect()

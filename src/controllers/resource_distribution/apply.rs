@@ -4,7 +4,10 @@
 //! Without the right to read Secrets a copy is read by a JSON patch that changes nothing and only tests that the object is
 //! one: the API server answers with the object if it is, and refuses it otherwise, whether policies are in force or not.
 
-use std::sync::atomic::Ordering;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
@@ -21,22 +24,22 @@ use crate::{
     api::labels,
     domain::kinds::resource_distribution::{
         content::ResourceKind,
-        copy::{self, CopyView, is_copy},
+        copy::{self, CopyObject, is_copy},
         memory::{Done, Operation},
-        plan::Step,
+        plan::{Step, Steps},
     },
-    runtime::{
-        apply::{code, is_refusal},
-        clock,
-        events::reference,
-        pass::Pass,
-        slow_start::slow_start,
-        watches::ObjectKey,
-    },
+    runtime::{apply::code, clock, events::reference, pass::Pass, slow_start::slow_start, watches::ObjectKey},
 };
 
 /// How a refusal by a policy over our own account begins.
 const BY_OWN_POLICY: &str = "ValidatingAdmissionPolicy 'kruise-manager-";
+
+/// How long one step may take: a webhook of one namespace may never answer.
+const STEP_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a pass begins with what has failed before.
+const TIME_FOR_AGAIN: Duration = Duration::from_secs(5);
+/// Places in the list of owners in which our own is looked for.
+const OWNERS_LOOKED_AT: usize = 3;
 
 /// What has the name of a copy in a namespace.
 enum Found {
@@ -50,10 +53,29 @@ enum Found {
 struct Failure(Operation, kube::Error);
 
 impl Controller {
-    /// Carries out the steps: one at first, more at a time with every success.
-    pub(super) async fn carry_out(&self, job: &Job, steps: Vec<Step>, pass: &mut Pass) {
+    /// Carries out the steps: one at first, more at a time with every success. Whatever fails in one namespace is tried again
+    /// after a pause of its own, and what has failed before runs beside the others.
+    pub(super) async fn carry_out(&self, job: &Job, steps: Steps, pass: &mut Pass) {
         let mut window = self.memories.with(&job.key, |memory| memory.window).unwrap_or_default();
-        let (_, failure) = slow_start(steps, &mut window, is_refusal, |step| self.step(job, step)).await;
+        let (mut window_of_again, number) = (0, steps.first.len());
+        let tried = AtomicUsize::new(0);
+        let until = clock::now().mono + TIME_FOR_AGAIN;
+        let first = slow_start(
+            steps.first,
+            &mut window,
+            |_| true,
+            |step| {
+                tried.fetch_add(1, Ordering::Relaxed);
+                self.step(job, step)
+            },
+        );
+        let again = slow_start(
+            steps.again,
+            &mut window_of_again,
+            |_| true,
+            |step| async { if clock::now().mono < until { self.step(job, step).await } else { Ok(()) } },
+        );
+        let ((_, failure), _) = tokio::join!(first, again);
         self.memories.with(&job.key, |memory| memory.window = window);
         let (written, deleted) = (job.written.load(Ordering::Relaxed), job.deleted.load(Ordering::Relaxed));
         if written + deleted > 0 {
@@ -61,33 +83,59 @@ impl Controller {
             let message = format!("wrote {written} copies and deleted {deleted}");
             self.context.events.normal(&reference(job.object.as_ref()), "Distributed", &message);
         }
-        // What was refused is tried again after a pause of its own.
-        if let Some(error) = failure.filter(|error| !is_refusal(error)) {
+        // One after the other was not answered: the API server is away, which concerns all of them.
+        if tried.into_inner() < number
+            && let Some(error) = failure.filter(|error| code(error).is_none())
+        {
             pass.note(Err(error));
         }
     }
 
     async fn step(&self, job: &Job, step: Step) -> kube::Result<()> {
-        let (namespace, result) = match &step {
-            Step::Copy(namespace) => (namespace, self.copy(job, namespace).await),
-            Step::Remove(namespace) => (namespace, self.remove(job, namespace).await),
+        // A pass may be long. What is no longer wanted is not done: a copy may be the source by now.
+        if self.distributions.get(&job.key).is_none_or(|now| now.metadata.generation != job.object.metadata.generation)
+        {
+            return Ok(());
+        }
+        let (namespace, operation) = match &step {
+            Step::Copy(namespace) => (namespace, Operation::Get),
+            Step::Remove(namespace) => (namespace, Operation::Delete),
         };
-        let done = match result {
-            Ok(done) => done,
+        let work = async {
+            // Held in memory several times while it is sent.
+            let _room = self.room.acquire_many(job.weight()).await;
+            match &step {
+                Step::Copy(namespace) => self.copy(job, namespace).await,
+                Step::Remove(namespace) => self.remove(job, namespace).await,
+            }
+        };
+        let result = tokio::time::timeout(STEP_TIMEOUT, work).await.unwrap_or_else(|_| {
+            let why = format!("no answer within {} s", STEP_TIMEOUT.as_secs());
+            Err(Failure(operation, kube::Error::Service(why.into())))
+        });
+        match result {
+            Ok(done) => {
+                self.note(job, namespace, done);
+                Ok(())
+            }
             // It is gone or has changed since it was read: it is read again.
             Err(Failure(Operation::Get | Operation::Update | Operation::Delete, error))
                 if matches!(code(&error), Some(404 | 409)) =>
             {
-                return Ok(());
+                self.note_write(job, namespace);
+                Ok(())
             }
-            Err(Failure(operation, error)) if is_refusal(&error) => {
+            Err(Failure(operation, error)) => {
                 self.note(job, namespace, Done::Failed(operation, error.to_string()));
-                return Err(error);
+                Err(error)
             }
-            Err(Failure(_, error)) => return Err(error),
-        };
-        self.note(job, namespace, done);
-        Ok(())
+        }
+    }
+
+    /// Others may change a copy all the time: each write comes later than the one before.
+    fn note_write(&self, job: &Job, namespace: &str) {
+        let now = clock::now().mono;
+        self.memories.with(&job.key, |memory| memory.note_write(namespace, now));
     }
 
     fn note(&self, job: &Job, namespace: &str, done: Done) {
@@ -106,22 +154,28 @@ impl Controller {
     async fn copy(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {
         let Some((content, _)) = &job.content else { return Ok(Done::Clean) };
         let (api, name) = (self.objects(job, namespace), job.spec.name.as_str());
-        let copied = || Done::Copied(content.hash.clone());
+        let copied = || Done::Copied(job.hash.clone());
         match self.find(job, namespace).await.map_err(|error| Failure(Operation::Get, error))? {
             Found::Others => Ok(Done::Others),
             Found::Nothing => {
                 let new = serde_json::from_value(copy::new(content, job.distributor()));
                 let new: DynamicObject =
                     new.map_err(|error| Failure(Operation::Create, kube::Error::SerdeError(error)))?;
+                self.note_write(job, namespace);
                 let made = api.create(&PostParams::default(), &new).await;
                 self.written(job, Operation::Create, made).map(|()| copied())
             }
             Found::Copy(found) => {
                 let (metadata, object) = *found;
+                if metadata.deletion_timestamp.is_some() {
+                    self.take_over(job, object);
+                    return Ok(Done::Ending);
+                }
                 let Some(changes) = copy::patch(&object, &metadata, content, job.distributor()) else {
                     self.take_over(job, object);
                     return Ok(copied());
                 };
+                self.note_write(job, namespace);
                 let changed = api.patch(name, &PatchParams::default(), &Patch::Merge(changes)).await;
                 self.written(job, Operation::Update, changed).map(|()| copied())
             }
@@ -131,12 +185,14 @@ impl Controller {
     async fn remove(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {
         let failure = |error| Failure(Operation::Delete, error);
         let Found::Copy(found) = self.find(job, namespace).await.map_err(failure)? else { return Ok(Done::Clean) };
-        let (metadata, _) = *found;
+        let (metadata, object) = *found;
+        if metadata.deletion_timestamp.is_some() {
+            self.take_over(job, object);
+            return Ok(Done::Clean);
+        }
         let uid = metadata.uid.clone();
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions { uid: uid.clone(), resource_version: None }),
-            ..DeleteParams::background()
-        };
+        let seen = Preconditions { uid: uid.clone(), resource_version: metadata.resource_version };
+        let parameters = DeleteParams { preconditions: Some(seen), ..DeleteParams::background() };
         let deleted = self.objects(job, namespace).delete(&job.spec.name, &parameters).await;
         self.count(Operation::Delete, deleted.is_ok());
         let answer = deleted.map_err(failure)?;
@@ -157,7 +213,9 @@ impl Controller {
         self.count(operation, answer.is_ok());
         let object = answer.map_err(|error| Failure(operation, error))?;
         job.written.fetch_add(1, Ordering::Relaxed);
-        self.take_over(job, json!(object));
+        if job.is_watched() {
+            self.take_over(job, json!(object));
+        }
         Ok(())
     }
 
@@ -174,9 +232,9 @@ impl Controller {
     /// The answer to a write is seen before the watch brings it.
     fn take_over(&self, job: &Job, object: Value) {
         if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched())
-            && let Ok(view) = serde_json::from_value::<CopyView>(object)
+            && let Ok(copy) = serde_json::from_value::<CopyObject>(object)
         {
-            store.upsert(view);
+            store.upsert(copy.into());
         }
     }
 
@@ -184,19 +242,17 @@ impl Controller {
     async fn find(&self, job: &Job, namespace: &str) -> kube::Result<Found> {
         if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) {
             let Some(view) = store.get(&ObjectKey::new(namespace, &job.spec.name)) else { return Ok(Found::Nothing) };
-            if !is_copy(view.metadata(), job.object.name()) {
+            if !view.is_copy(job.object.name()) {
                 return Ok(Found::Others);
             }
-            let ObjectMeta { uid, resource_version, .. } = view.metadata();
-            let nothing = json!({"metadata": {"uid": uid, "resourceVersion": resource_version}});
+            let nothing = json!({"metadata": {"uid": view.uid, "resourceVersion": view.version}});
             return self.read(job, namespace, Patch::Merge(nothing)).await;
         }
         let from = labels::DISTRIBUTED_FROM.replace('/', "~1");
-        for (path, value) in [
-            (format!("/metadata/annotations/{from}"), job.object.name()),
-            // Somebody may have taken the annotation off.
-            ("/metadata/ownerReferences/0/uid".to_owned(), job.object.uid()),
-        ] {
+        let by_note = [(format!("/metadata/annotations/{from}"), job.object.name())];
+        // Somebody may have taken the annotation off. Of what answers, all owners are looked at.
+        let by_owner = (0..OWNERS_LOOKED_AT).map(|i| (format!("/metadata/ownerReferences/{i}/uid"), job.object.uid()));
+        for (path, value) in by_note.into_iter().chain(by_owner) {
             let test = json!([{"op": "test", "path": path, "value": value}]);
             let test = serde_json::from_value(test).map_err(kube::Error::SerdeError)?;
             match self.read(job, namespace, Patch::Json(test)).await? {

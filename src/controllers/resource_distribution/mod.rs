@@ -19,6 +19,7 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
+use tokio::sync::Semaphore;
 
 use super::{Context, Registration, Runner, Started};
 use crate::{
@@ -28,10 +29,10 @@ use crate::{
     },
     domain::kinds::resource_distribution::{
         content::{Content, Fingerprint, fingerprint},
-        copy::{Distributor, is_copy},
+        copy::{Distributor, Wanted},
         memory::DistributionMemory,
-        plan::{Facts, Seen, Survey, is_watched},
-        spec::{DistributionSpec, NamespaceFacts, Relation, Source, TargetSpec, identity},
+        plan::{Facts, Seen, Steps, Survey, is_watched},
+        spec::{DistributionSpec, NamespaceFacts, NamespaceView, Relation, Source, TargetSpec, identity},
         status::{self, About, Situation},
     },
     k8s::{invalid::Invalid, rbac::Rule, time::Now},
@@ -42,7 +43,7 @@ use crate::{
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         status_writer::{Outcome, StatusWriter, json_of},
-        watches::{Change, ObjectKey, Store},
+        watches::{self, Change, ObjectKey, Store},
     },
 };
 
@@ -77,18 +78,24 @@ pub const COPIES_RBAC: &[Rule] = &[
 const NAME: &str = "resourcedistribution-controller";
 /// How long the first list of ConfigMaps may take before the status says that there is none.
 const UNWATCHED_AFTER: Duration = Duration::from_secs(10);
+/// Memory for what is being sent, in parts of [`PART`] bytes, for all ResourceDistributions together.
+const ROOM: usize = 512;
+const PART: usize = 64 * 1024;
+/// How often a content is in memory while it is sent and its answer is read.
+const HELD: usize = 6;
 /// When to look again for what a watch has not brought yet; it wakes the ResourceDistribution itself.
 const AFTER_UNKNOWN: Duration = Duration::from_secs(5);
 
 struct Controller {
     context: Context,
     distributions: Arc<Store<ResourceDistribution>>,
-    namespaces: Arc<Store<Namespace>>,
+    namespaces: Arc<Store<NamespaceView>>,
     watched: Watched,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<DistributionMemory>,
     status: StatusWriter,
     writes: Family<WriteLabels, Counter>,
+    room: Semaphore,
 }
 
 /// Labels of the counter of writes.
@@ -106,7 +113,9 @@ struct Job {
     object: Arc<ResourceDistribution>,
     spec: DistributionSpec,
     /// What every copy has, unless that cannot be had.
-    content: Option<(Content, Fingerprint)>,
+    content: Option<(Arc<Content>, Fingerprint)>,
+    /// The hash of the content.
+    hash: Arc<str>,
     situation: Situation,
     written: AtomicUsize,
     deleted: AtomicUsize,
@@ -115,6 +124,11 @@ struct Job {
 impl Job {
     fn distributor(&self) -> Distributor<'_> {
         Distributor { name: self.object.name(), uid: self.object.uid() }
+    }
+    /// Its share of [`ROOM`].
+    fn weight(&self) -> u32 {
+        let size = self.content.as_ref().map_or(0, |(content, _)| content.size());
+        u32::try_from((1 + size * HELD / PART).min(ROOM)).unwrap_or(1)
     }
     fn is_watched(&self) -> bool {
         is_watched(self.spec.kind)
@@ -139,6 +153,7 @@ impl Controller {
             memories: Memories::default(),
             status: StatusWriter::default(),
             writes: Family::default(),
+            room: Semaphore::new(ROOM),
         }
     }
 
@@ -147,13 +162,16 @@ impl Controller {
         let (on_distribution, on_namespace, this) = (self.clone(), self.clone(), self.clone());
         let distributions: Api<DeserializeGuard<ResourceDistribution>> = Api::all(self.context.client.clone());
         let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
+        let own = self.context.namespace.clone();
+        let view = move |namespace: Namespace| NamespaceView::of(&namespace, &own);
+        let changed = move |change: Change<'_, NamespaceView>| on_namespace.namespace_changed(&change);
+        let namespaces = watches::watch_as(namespaces, Config::default(), self.namespaces.clone(), view, changed);
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(distributions, Config::default(), &self.distributions, move |change| {
                 on_distribution.distribution_changed(&change);
             })
-            .watch(namespaces, Config::default(), &self.namespaces, move |change| {
-                on_namespace.namespace_changed(&change);
-            });
+            .following(&self.namespaces)
+            .following_others(namespaces);
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();
             async move { this.reconcile(&key).await }
@@ -201,7 +219,7 @@ impl Controller {
     }
 
     /// Those to which the namespace is something, or was.
-    fn namespace_changed(&self, change: &Change<'_, Namespace>) {
+    fn namespace_changed(&self, change: &Change<'_, NamespaceView>) {
         let (old, new) = match change {
             // While the first list is read nothing has been decided by it.
             Change::Applied { initial: true, .. } if !self.namespaces.is_synced() => return,
@@ -209,9 +227,7 @@ impl Controller {
             Change::Deleted(old) => (Some(*old), None),
             Change::Undecodable { .. } => return,
         };
-        let facts = |namespace: Option<&Arc<Namespace>>| {
-            namespace.map(|namespace| NamespaceFacts::of(namespace, &self.context.namespace))
-        };
+        let facts = |namespace: Option<&Arc<NamespaceView>>| namespace.map(|namespace| namespace.facts.clone());
         let (before, now) = (facts(old), facts(new));
         if before == now {
             return;
@@ -254,7 +270,7 @@ impl Controller {
             return pass.end(|_| {});
         };
         let steps = self.memories.with(key, |memory| survey.take(memory, now.mono)).unwrap_or_default();
-        if !steps.is_empty() {
+        if steps != Steps::default() {
             self.carry_out(&job, steps, &mut pass).await;
         }
         let now = clock::now();
@@ -262,6 +278,7 @@ impl Controller {
         let next = self.memories.with(key, |memory| survey.next(memory, now.mono)).flatten();
         // What is to be done at once has just been tried, and has changed under our hands.
         pass.look_after(next.map(|next| next.max(AFTER_WATCHED_CONFLICT)));
+        self.memories.with(key, |memory| memory.looked = Some(now.mono));
         match self.record(&job.object, &survey, &job.situation, about, now).await {
             Ok(look) => pass.look_after(look),
             Err(error) => drop(pass.note(Err(error))),
@@ -274,11 +291,11 @@ impl Controller {
         let spec = DistributionSpec::of(&object.spec)?;
         let referred = |namespace: &str| format!("{} {namespace}/{}", spec.kind.name(), spec.name);
         let (content, situation) = match &spec.source {
-            Source::Inline(content) => (Some(Content::clone(content)), Situation::Working),
+            Source::Inline(content) => (Some(content.clone()), Situation::Working),
             Source::Reference { namespace } => match self.watched.source(spec.kind, namespace, &spec.name) {
                 SourceContent::Unknown => return Ok(None),
                 SourceContent::Present(source) => match Content::of_reference(spec.kind, &spec.name, &source) {
-                    Ok(content) => (Some(content), Situation::Working),
+                    Ok(content) => (Some(Arc::new(content)), Situation::Working),
                     Err(Invalid(why)) => {
                         (None, Situation::Reference("ReferenceInvalid", format!("{}: {why}", referred(namespace))))
                     }
@@ -304,20 +321,20 @@ impl Controller {
             (content, fingerprint)
         });
         let (written, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(Some(Job { key: key.clone(), object: object.clone(), spec, content, situation, written, deleted }))
+        let (key, object, hash) = (key.clone(), object.clone(), hash.into());
+        Ok(Some(Job { key, object, spec, content, hash, situation, written, deleted }))
     }
 
     /// What there is to do. None: the ConfigMaps have not been seen yet.
     fn survey(&self, job: &Job, now: Now) -> Option<Survey> {
-        let own = &self.context.namespace;
         let is_looked_at = |name: &str| self.context.only_namespace.as_deref().is_none_or(|only| only == name);
         let namespaces = self.namespaces.list();
-        let namespaces = namespaces.iter().map(|namespace| NamespaceFacts::of(namespace, own));
-        let namespaces: Vec<NamespaceFacts> = namespaces.filter(|facts| is_looked_at(&facts.name)).collect();
+        let namespaces = namespaces.iter().filter(|namespace| is_looked_at(&namespace.facts.name));
+        let namespaces: Vec<&NamespaceFacts> = namespaces.map(|namespace| &namespace.facts).collect();
         let seen = if job.is_watched() { Some(self.seen(job)?) } else { None };
         let facts = Facts {
             spec: &job.spec,
-            content: job.content.as_ref().map(|(content, _)| content),
+            content: job.content.as_ref().map(|(content, _)| content.as_ref()),
             namespaces: &namespaces,
             seen: seen.as_ref(),
         };
@@ -325,21 +342,19 @@ impl Controller {
     }
 
     /// What has the name of the copies, by namespace.
-    fn seen(&self, job: &Job) -> Option<BTreeMap<String, Seen>> {
+    fn seen(&self, job: &Job) -> Option<BTreeMap<Arc<str>, Seen>> {
         let store = self.watched.copies(&job.spec.name)?;
+        let wanted = job.content.as_ref();
+        let wanted = wanted.map(|(content, fingerprint)| Wanted::of(content, *fingerprint, job.distributor()));
         let seen = store.list().into_iter().map(|view| {
-            let metadata = view.metadata();
-            let seen = if !is_copy(metadata, job.object.name()) {
+            let seen = if !view.is_copy(job.object.name()) {
                 Seen::Others
-            } else if metadata.deletion_timestamp.is_some() {
+            } else if view.is_ending {
                 Seen::Ending
             } else {
-                let fits = |(content, fingerprint): &(Content, Fingerprint)| {
-                    view.fits(content, fingerprint, job.distributor())
-                };
-                Seen::Copy { fits: job.content.as_ref().is_some_and(fits) }
+                Seen::Copy { fits: wanted.as_ref().is_some_and(|wanted| view.fits(wanted)) }
             };
-            (metadata.namespace.clone().unwrap_or_default(), seen)
+            (view.namespace.clone(), seen)
         });
         Some(seen.collect())
     }

@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     controllers::{fake::Server, in_memory},
-    domain::kinds::resource_distribution::{content::ResourceKind, copy::CopyView},
+    domain::kinds::resource_distribution::{
+        content::ResourceKind,
+        copy::{self, CopyObject},
+        memory::Done,
+    },
     liveness::Random,
     runtime::lock,
 };
@@ -22,6 +26,10 @@ struct Record {
     looks: usize,
     /// Namespaces in which nothing is created.
     full: Vec<String>,
+    /// Namespaces in which every request fails.
+    broken: Vec<String>,
+    /// Writes that still arrive: then the process has died, and nothing does.
+    writes_left: Option<usize>,
 }
 
 struct World {
@@ -34,6 +42,10 @@ fn refusal(code: u16, message: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": message}))
 }
 
+fn view_of(namespace: Value) -> NamespaceView {
+    NamespaceView::of(&serde_json::from_value(namespace).unwrap(), "kruise-system")
+}
+
 /// `namespaces/NAMESPACE/PLURAL/NAME` of a path of a copy.
 fn shown(path: &str) -> String {
     path.trim_start_matches("/api/v1/namespaces/").to_owned()
@@ -44,11 +56,32 @@ fn is_of_distribution(object: &Value) -> bool {
     owners.any(|owner| owner["kind"] == "ResourceDistribution" && owner["controller"] == true)
 }
 
+/// Whether it is a patch that changes nothing.
+fn is_look(parts: &Parts, json: &Value) -> bool {
+    let binds = |metadata: &serde_json::Map<String, Value>| {
+        metadata.keys().all(|key| ["uid", "resourceVersion"].contains(&key.as_str()))
+    };
+    json.is_array()
+        || (parts.method == Method::PATCH
+            && json.as_object().is_some_and(|object| object.len() == 1)
+            && json["metadata"].as_object().is_some_and(binds))
+}
+
 /// What the API server does with requests for Secrets and ConfigMaps; of Secrets there is nothing but writes.
 fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) -> (u16, Value) {
     let path = parts.uri.path();
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     assert!(parts.method != Method::GET, "neither get nor list nor watch: {path}");
+    if path.split('/').nth(4).is_some_and(|namespace| record.broken.iter().any(|broken| broken == namespace)) {
+        return refusal(500, "failed calling webhook");
+    }
+    let is_look = is_look(parts, &json);
+    if !is_look && let Some(left) = &mut record.writes_left {
+        match left.checked_sub(1) {
+            Some(fewer) => *left = fewer,
+            None => return refusal(500, "nobody is there any more"),
+        }
+    }
     if parts.method == Method::POST {
         let namespace = path.split('/').nth(4).unwrap();
         record.writes.push(format!("create {}/{}", shown(path), json["metadata"]["name"].as_str().unwrap()));
@@ -62,12 +95,10 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
     }
     let there = server.objects.get(path).map(|object| Value::clone(object));
     let is_json_patch = json.is_array();
-    let is_look = is_json_patch
-        || (parts.method == Method::PATCH
-            && json.as_object().is_some_and(|o| o.len() == 1)
-            && json["metadata"]
-                .as_object()
-                .is_some_and(|m| m.keys().all(|k| ["uid", "resourceVersion"].contains(&k.as_str()))));
+    if parts.method == Method::DELETE {
+        let seen = &json["preconditions"];
+        assert!(seen["uid"].is_string() && seen["resourceVersion"].is_string(), "bound to what was seen: {json}");
+    }
     if is_look {
         record.looks += 1;
     } else {
@@ -133,7 +164,7 @@ impl World {
         json_patch::merge(&mut whole, &object);
         let path = format!("/api/v1/namespaces/{}", whole["metadata"]["name"].as_str().unwrap());
         let stored = lock(&self.server).put(&path, whole);
-        self.controller.namespaces.upsert(serde_json::from_value(stored).unwrap());
+        self.controller.namespaces.upsert(view_of(stored));
     }
 
     fn namespaces(&self, names: &[&str]) {
@@ -180,7 +211,7 @@ impl World {
             let store = self.controller.watched.show(name);
             let object = lock(&self.server).objects.get(&path).map(|object| Value::clone(object));
             match object {
-                Some(object) => drop(store.upsert(serde_json::from_value::<CopyView>(object).unwrap())),
+                Some(object) => drop(store.upsert(serde_json::from_value::<CopyObject>(object).unwrap().into())),
                 None => drop(store.remove(&ObjectKey::new(namespace, name), None)),
             }
         }
@@ -466,7 +497,158 @@ async fn a_refusal_in_one_namespace_holds_up_no_other_and_ends_by_itself() {
     assert_eq!(world.condition("d", "CreateResourceFailed")["status"], "False");
 }
 
+/// More namespaces than are tried in vain in a row.
+#[tokio::test(start_paused = true)]
+async fn namespaces_that_answer_500_hold_up_no_other_and_wait_by_themselves() {
+    let names: Vec<String> = (0..30).map(|i| format!("n{i:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for resource in [config_map(), secret()] {
+        let world = World::new();
+        world.namespaces(&names);
+        lock(&world.record).broken = names[..20].iter().map(|name| (*name).to_owned()).collect();
+        world.distribution("d", in_namespaces(resource, &names));
+        for _ in 0..4 {
+            world.look("d").await.unwrap();
+        }
+        assert_eq!(world.writes().len(), 10);
+        let status = world.status("d");
+        assert_eq!((&status["desired"], &status["succeeded"]), (&json!(30), &json!(10)));
+        let requeue = world.look("d").await.unwrap();
+        assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(4)), "{requeue:?}");
+        // A copy is put back meanwhile, although the others are tried again and again.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        world.change("d", json!({"resource": {"metadata": {"labels": {"l": "1"}}}}));
+        world.look("d").await.unwrap();
+        assert_eq!(world.writes().len(), 10);
+        lock(&world.record).broken.clear();
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            world.look("d").await.unwrap();
+        }
+        assert_eq!(world.status("d")["succeeded"], json!(30));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn f1_somebody_who_changes_a_copy_in_a_loop_makes_few_writes() {
+    let world = World::new();
+    world.namespaces(&["a", "b"]);
+    world.distribution("d", in_namespaces(config_map(), &["a", "b"]));
+    world.settle("d").await;
+    world.writes();
+    for i in 0..600 {
+        world.edit("a/configmaps/c", json!({"data": {"k": format!("{i}")}}));
+        world.look("d").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let writes = world.writes().len();
+    assert!((8..12).contains(&writes), "{writes} writes in ten minutes");
+    world.edit("b/configmaps/c", json!({"data": {"k": "x"}}));
+    world.look("d").await.unwrap();
+    assert_eq!(world.writes(), ["patch b/configmaps/c"], "another copy is put back at once");
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    world.settle("d").await;
+    assert_eq!(world.find("a/configmaps/c").unwrap()["data"], json!({"k": "v"}));
+}
+
+/// A copy becomes the source of the others, and is none any more.
+#[tokio::test(start_paused = true)]
+async fn the_source_is_neither_written_nor_deleted_when_it_was_a_copy_before() {
+    for (resource, of, kind) in
+        [(config_map(), "configmaps/c", ResourceKind::ConfigMap), (secret(), "secrets/s", ResourceKind::Secret)]
+    {
+        let world = World::new();
+        world.namespaces(&["a", "b"]);
+        world.distribution("d", in_namespaces(resource.clone(), &["a", "b"]));
+        world.settle("d").await;
+        world.writes();
+        world.edit(&format!("a/{of}"), json!({"data": {"k": "bXk="}}));
+        let name = resource["metadata"]["name"].as_str().unwrap();
+        let source = world.find(&format!("a/{of}")).unwrap();
+        world.controller.watched.show_source(kind, "a", name, SourceContent::Present(Arc::new(source.clone())));
+        let reference = json!({"kind": kind.name(), "namespace": "a", "name": name});
+        world.change("d", json!({"resource": null, "resourceRef": reference}));
+        for clears in [false, true] {
+            if clears {
+                world.controller.memories.clear();
+            }
+            world.settle("d").await;
+            tokio::time::sleep(Duration::from_secs(700)).await;
+            world.settle("d").await;
+        }
+        assert_eq!(world.writes(), [format!("patch b/{of}")]);
+        assert_eq!(world.find(&format!("a/{of}")).unwrap(), source);
+        assert_eq!(world.find(&format!("b/{of}")).unwrap()["data"], source["data"]);
+        // A source that nobody else made stays when it is none any more.
+        world.edit(&format!("a/{of}"), json!({"metadata": {"ownerReferences": null, "annotations": null}}));
+        let source = world.find(&format!("a/{of}")).unwrap();
+        world.change("d", json!({"resource": resource, "resourceRef": null}));
+        world.settle("d").await;
+        assert_eq!(world.find(&format!("a/{of}")).unwrap(), source);
+        assert_eq!(world.condition("d", "ConflictOccurred")["failedNamespace"], json!(["a"]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_a_finalizer_holds_is_no_copy_and_is_made_again_when_it_has_gone() {
+    let world = World::new();
+    world.namespaces(&["a", "b"]);
+    world.distribution("d", in_namespaces(secret(), &["a", "b"]));
+    world.settle("d").await;
+    world.writes();
+    world.edit(
+        "a/secrets/s",
+        json!({"metadata": {"finalizers": ["example.com/hold"],
+        "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    world.controller.memories.clear();
+    world.settle("d").await;
+    assert_eq!(world.writes(), Vec::<String>::new());
+    assert_eq!((&world.status("d")["succeeded"], &world.status("d")["failed"]), (&json!(1), &json!(1)));
+    assert_eq!(world.condition("d", "Reconciling")["reason"], "CopyTerminating");
+    world.delete("a/secrets/s");
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create a/secrets/s"]);
+    assert_eq!(world.condition("d", "Ready")["status"], "True");
+}
+
 #[tokio::test]
+async fn f6_a_copy_is_known_by_our_own_owner_wherever_it_stands() {
+    let world = World::new();
+    world.namespaces(&["a", "b"]);
+    world.distribution("d", in_namespaces(secret(), &["a", "b"]));
+    world.settle("d").await;
+    world.writes();
+    let ours = world.find("a/secrets/s").unwrap()["metadata"]["ownerReferences"][0].clone();
+    let other = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p"});
+    // With the UID of ours, and none of ours.
+    let stranger = json!({"apiVersion": "v1", "kind": "Pod", "name": "d", "uid": "uid-d", "controller": true});
+    world.edit("a/secrets/s", json!({"metadata": {"annotations": null, "ownerReferences": [other, ours]}}));
+    world.edit("b/secrets/s", json!({"metadata": {"annotations": null, "ownerReferences": [stranger]}}));
+    world.controller.memories.clear();
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["patch a/secrets/s"]);
+    assert_eq!(world.find("a/secrets/s").unwrap()["metadata"]["ownerReferences"], json!([other, ours]));
+    assert_eq!(world.condition("d", "ConflictOccurred")["failedNamespace"], json!(["b"]));
+}
+
+#[tokio::test]
+async fn large_contents_have_fewer_places_at_a_time() {
+    let world = World::new();
+    let weight = |name: &str| {
+        let key = ObjectKey::new("", name);
+        let object = world.controller.distributions.get(&key).unwrap();
+        world.controller.job(&key, &object).unwrap().unwrap().weight()
+    };
+    world.distribution("small", in_namespaces(config_map(), &["a"]));
+    let mut large = config_map();
+    large["data"]["k"] = "x".repeat(1024 * 1024).into();
+    world.distribution("large", in_namespaces(large, &["a"]));
+    assert_eq!((weight("small"), ROOM / weight("large") as usize), (1, 5));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_that_is_referred_to_is_followed_and_its_loss_touches_no_copy() {
     let world = World::new();
     world.namespaces(&["a", "src"]);
@@ -493,6 +675,7 @@ async fn an_object_that_is_referred_to_is_followed_and_its_loss_touches_no_copy(
         (SourceContent::Present(Arc::new(json!({"type": "bootstrap.kubernetes.io/token"}))), "ReferenceInvalid"),
     ] {
         show(content);
+        tokio::time::sleep(Duration::from_secs(2)).await;
         world.settle("d").await;
         assert_eq!(world.condition("d", "ReferenceFailed")["reason"], reason);
         assert_eq!(world.condition("d", "Reconciling")["status"], "True");
@@ -503,7 +686,7 @@ async fn an_object_that_is_referred_to_is_followed_and_its_loss_touches_no_copy(
 }
 
 #[tokio::test]
-async fn one_that_is_deleted_or_cannot_be_followed_writes_no_copy() {
+async fn section_6_step_1_one_that_cannot_be_followed_writes_no_copy() {
     let world = World::new();
     world.namespaces(&["a"]);
     let mut pod = config_map();
@@ -511,7 +694,14 @@ async fn one_that_is_deleted_or_cannot_be_followed_writes_no_copy() {
     world.distribution("d", in_namespaces(pod, &["a"]));
     world.settle("d").await;
     assert_eq!(world.condition("d", "Stalled")["reason"], "InvalidSpec");
-    // Section 6, step 6: the garbage collector takes its copies, and none is made again.
+    assert_eq!(world.writes(), Vec::<String>::new());
+}
+
+/// The garbage collector takes its copies, and none is made again.
+#[tokio::test]
+async fn section_6_step_6_one_that_is_being_deleted_writes_no_copy() {
+    let world = World::new();
+    world.namespaces(&["a"]);
     world.distribution("e", in_namespaces(config_map(), &["a"]));
     let path = format!("{DISTRIBUTIONS}/e");
     lock(&world.server).change(
@@ -547,8 +737,8 @@ async fn namespaces_wake_those_that_they_matter_to() {
         "selected",
         json!({"resource": secret(), "targets": {"namespaceLabelSelector": {"matchLabels": {"team": "x"}}}}),
     );
-    let namespace = |object: Value| -> Arc<Namespace> { Arc::new(serde_json::from_value(object).unwrap()) };
-    let woken = |old: Option<&Arc<Namespace>>, new: Option<&Arc<Namespace>>| {
+    let namespace = |object: Value| Arc::new(view_of(object));
+    let woken = |old: Option<&Arc<NamespaceView>>, new: Option<&Arc<NamespaceView>>| {
         let change = match (old, new) {
             (old, Some(new)) => Change::Applied { old, new, initial: false },
             (Some(old), None) => Change::Deleted(old),
@@ -597,9 +787,9 @@ async fn one_that_goes_wakes_those_that_wait_for_its_name() {
     assert_eq!(world.writes(), ["create a/secrets/s"]);
 }
 
-/// Whatever writes are refused, lost or late, in the end every target has its copy and nobody else has one.
+/// Whatever writes are refused, lost or late, and between whichever two of them the process dies, in the end every target has its copy and nobody else has one.
 #[tokio::test(start_paused = true)]
-async fn whatever_fails_the_copies_get_to_where_they_are_wanted() {
+async fn simulation_of_failures_and_crashes_after_which_the_copies_are_where_they_are_wanted() {
     for seed in 0..60 {
         let (mut random, world) = (Random(seed), World::new());
         let all = ["a", "b", "c", "d"];
@@ -611,7 +801,12 @@ async fn whatever_fails_the_copies_get_to_where_they_are_wanted() {
         world.distribution("r", in_namespaces(resource, &all));
         let mut wanted: Vec<&str> = all.to_vec();
         for _ in 0..12 {
-            match random.below(5) {
+            let mut crashes = false;
+            match random.below(6) {
+                5 => {
+                    lock(&world.record).writes_left = Some(random.below(4));
+                    crashes = true;
+                }
                 0 => drop(lock(&world.server).fail(&mut random)),
                 1 => {
                     let namespace = all[random.below(3)];
@@ -626,6 +821,10 @@ async fn whatever_fails_the_copies_get_to_where_they_are_wanted() {
                 _ => world.controller.memories.clear(),
             }
             let _ = world.look("r").await;
+            if crashes {
+                lock(&world.record).writes_left = None;
+                world.controller.memories.clear();
+            }
         }
         lock(&world.server).faults.clear();
         // Two periods: what failed has waited for its pause, and everything has had its turn.
@@ -650,4 +849,69 @@ async fn whatever_fails_the_copies_get_to_where_they_are_wanted() {
             "seed {seed}: {status}"
         );
     }
+}
+
+const NAMESPACES: usize = 10_000;
+
+/// Counts this process's memory, so it runs in one of its own.
+#[tokio::test]
+#[ignore = "run by the next test"]
+async fn memory_of_many_namespaces() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
+        line.trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    };
+    let world = World::new();
+    let uid = |i: usize| format!("{i:08}-aaaa-4bbb-8ccc-ddddeeeeffff");
+    let mut large = config_map();
+    large["data"]["k"] = "x".repeat(10_000).into();
+    let content = Content::of_resource(&large).unwrap();
+    world.distribution("d", json!({"resource": large, "targets": {"allNamespaces": true}}));
+    let store = world.controller.watched.show("c");
+    let put = |i: usize| {
+        let name = format!("team-{i:06}");
+        let namespace = json!({"metadata": {"name": name, "uid": uid(i), "resourceVersion": "123456", "creationTimestamp":
+            "2026-01-01T00:00:00Z", "labels": {"kubernetes.io/metadata.name": name, "team": format!("t{}", i % 50)},
+            "annotations": {"note": "n".repeat(500)}}, "status": {"phase": "Active"}});
+        world.controller.namespaces.see(view_of(namespace), |_| ());
+        let mut copy = copy::new(&content, Distributor { name: "d", uid: "uid-d" });
+        let of_server = json!({"namespace": name, "uid": uid(i + NAMESPACES), "resourceVersion": "123456"});
+        json_patch::merge(&mut copy, &json!({"metadata": of_server}));
+        store.see(serde_json::from_value::<CopyObject>(copy).unwrap().into(), |_| ());
+    };
+    // What a decoder and a survey need once.
+    put(0);
+    let pass = |name: &str, now: Now| {
+        let key = ObjectKey::new("", name);
+        let object = world.controller.distributions.get(&key).unwrap();
+        world.controller.memories.enter(&key, object.uid());
+        let job = world.controller.job(&key, &object).unwrap().unwrap();
+        world.controller.survey(&job, now).unwrap().counts
+    };
+    pass("d", clock::now());
+    let before = resident();
+    (1..=NAMESPACES).for_each(put);
+    let hash: Arc<str> = content.hash.as_str().into();
+    world.controller.memories.for_each(|memory| {
+        for i in 0..NAMESPACES {
+            memory.note(&format!("team-{i:06}"), Done::Copied(hash.clone()), true, clock::now().mono);
+            memory.note_write(&format!("team-{i:06}"), clock::now().mono);
+        }
+    });
+    assert_eq!(pass("d", clock::now()).good, NAMESPACES + 1);
+    let taken = resident() - before;
+    println!("{taken} bytes");
+    assert!(taken <= 15_000_000, "{taken} bytes");
+}
+
+#[test]
+fn ten_thousand_namespaces_take_little_memory() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let name = "controllers::resource_distribution::tests::memory_of_many_namespaces";
+    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{why}");
 }

@@ -3,10 +3,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api,
@@ -19,14 +21,53 @@ use tokio::task::AbortHandle;
 use super::Controller;
 use crate::{
     api::apps::resource_distribution::{ResourceDistribution, ResourceDistributionSpec},
-    domain::kinds::resource_distribution::{content::ResourceKind, copy::CopyView, plan::is_watched, spec::identity},
-    k8s::{name::is_dns_label, time::Now},
+    domain::kinds::resource_distribution::{
+        content::ResourceKind,
+        copy::{CopyObject, CopyView},
+        memory::{Pace, SLOWEST_SOURCE},
+        plan::is_watched,
+        spec::{NamespaceView, identity},
+    },
+    k8s::{name::is_dns_label, shared, time::Now},
     runtime::{
         apply::code,
         clock, lock,
-        watches::{self, ObjectKey, Store},
+        watches::{self, Change, ObjectKey, Store, StoredObject},
     },
 };
+
+/// ConfigMaps in one answer of a list: each may have a mebibyte.
+const PAGE: u32 = 10;
+/// Between two passes that changes of copies bring about: somebody may change them all the time.
+const BETWEEN_PASSES: Duration = Duration::from_millis(500);
+/// Before a watch that has ended is begun again.
+const BEFORE_WATCHING_AGAIN: Duration = Duration::from_secs(5);
+
+impl StoredObject for CopyView {
+    fn object_key(&self) -> ObjectKey {
+        ObjectKey { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+    fn object_uid(&self) -> Option<&str> {
+        Some(&*self.uid).filter(|uid| !uid.is_empty())
+    }
+    fn object_version(&self) -> Option<&str> {
+        Some(&self.version)
+    }
+    fn drop_managed_fields(&mut self) {}
+}
+
+impl StoredObject for NamespaceView {
+    fn object_key(&self) -> ObjectKey {
+        ObjectKey { namespace: shared::text(""), name: self.facts.name.clone() }
+    }
+    fn object_uid(&self) -> Option<&str> {
+        Some(&*self.uid).filter(|uid| !uid.is_empty())
+    }
+    fn object_version(&self) -> Option<&str> {
+        Some(&self.version)
+    }
+    fn drop_managed_fields(&mut self) {}
+}
 
 /// What is known of an object that is referred to.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,8 +100,55 @@ struct Copies {
 }
 
 struct SourceWatch {
-    content: SourceContent,
+    followed: Followed,
     _task: Task,
+}
+
+/// An object that is referred to. Its changes are taken over at a pace: each may mean a write in every namespace.
+#[derive(Debug)]
+struct Followed {
+    content: SourceContent,
+    /// What is taken over when its time comes.
+    next: Option<SourceContent>,
+    pace: Pace,
+}
+
+impl Followed {
+    fn new() -> Self {
+        Self { content: SourceContent::Unknown, next: None, pace: Pace::default() }
+    }
+
+    /// Takes note of what a watch has brought. Gives when to look at it; None: it is nothing new.
+    fn take(&mut self, content: SourceContent, now: Duration) -> Option<Duration> {
+        if *self.next.as_ref().unwrap_or(&self.content) == content {
+            return None;
+        }
+        self.next = Some(content);
+        let left = self.left(now);
+        self.current(now);
+        Some(left)
+    }
+
+    /// What counts now.
+    fn current(&mut self, now: Duration) -> &SourceContent {
+        if self.left(now).is_zero()
+            && let Some(next) = self.next.take()
+        {
+            if matches!(next, SourceContent::Present(_)) {
+                self.pace.note(now, SLOWEST_SOURCE);
+            }
+            self.content = next;
+        }
+        &self.content
+    }
+
+    /// Nothing is written without a content: that it cannot be had is known at once.
+    fn left(&self, now: Duration) -> Duration {
+        match self.next {
+            Some(SourceContent::Present(_)) => self.pace.left(now, SLOWEST_SOURCE),
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// A task that ends when it is dropped.
@@ -98,9 +186,9 @@ impl Watched {
 
     /// What is known of an object that is referred to.
     pub(super) fn source(&self, kind: ResourceKind, namespace: &str, name: &str) -> SourceContent {
-        let sources = lock(&self.sources);
-        let found = sources.get(&(kind, namespace.to_owned(), name.to_owned()));
-        found.map_or(SourceContent::Unknown, |source| source.content.clone())
+        let mut sources = lock(&self.sources);
+        let found = sources.get_mut(&(kind, namespace.to_owned(), name.to_owned()));
+        found.map_or(SourceContent::Unknown, |source| source.followed.current(clock::now().mono).clone())
     }
 
     /// As watches do, without one.
@@ -123,7 +211,9 @@ impl Watched {
     #[cfg(test)]
     pub(super) fn show_source(&self, kind: ResourceKind, namespace: &str, name: &str, content: SourceContent) {
         let key = (kind, namespace.to_owned(), name.to_owned());
-        lock(&self.sources).insert(key, SourceWatch { content, _task: Task::default() });
+        let new = || SourceWatch { followed: Followed::new(), _task: Task::default() };
+        let now = clock::now().mono;
+        lock(&self.sources).entry(key).or_insert_with(new).followed.take(content, now);
     }
 }
 
@@ -146,43 +236,64 @@ impl Controller {
             sources.extend(source_of(&distribution.spec));
         }
         let mut copies = lock(&self.watched.copies);
-        copies.retain(|name, watch| names.contains(name) && !watch.has_ended());
+        copies.retain(|name, _| names.contains(name));
         for name in names {
             copies.entry(name).or_insert_with_key(|name| {
                 let store = Store::new(None);
-                let task = tokio::spawn(self.clone().follow_copies(name.clone(), store.clone())).abort_handle();
+                let (this, name, seen) = (self.clone(), name.clone(), store.clone());
+                let watch = move || this.clone().follow_copies(name.clone(), seen.clone());
+                let task = tokio::spawn(again_and_again("the copies", watch)).abort_handle();
                 Copies { store, in_view: false, since: clock::now().mono, _task: Task(Some(task)) }
             });
         }
         drop(copies);
         let mut watches = lock(&self.watched.sources);
-        watches.retain(|key, watch| sources.contains(key) && !watch.has_ended());
+        watches.retain(|key, _| sources.contains(key));
         for key in sources {
             watches.entry(key).or_insert_with_key(|key| {
-                let task = tokio::spawn(self.clone().follow_source(key.clone())).abort_handle();
-                SourceWatch { content: SourceContent::Unknown, _task: Task(Some(task)) }
+                let (this, key) = (self.clone(), key.clone());
+                let watch = move || this.clone().follow_source(key.clone());
+                let task = tokio::spawn(again_and_again("an object that is referred to", watch)).abort_handle();
+                SourceWatch { followed: Followed::new(), _task: Task(Some(task)) }
             });
         }
     }
 
     async fn follow_copies(self: Arc<Self>, name: String, store: Arc<Store<CopyView>>) {
-        let (api, config) = (self.context.api(), watcher::Config::default().fields(&format!("metadata.name={name}")));
-        let watch = watches::watch(api, config, store.clone(), |_| self.wake(ResourceKind::ConfigMap, &name));
+        let api: Api<CopyObject> = Api::all(self.context.client.clone());
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}")).page_size(PAGE);
+        let changed = |change: Change<'_, CopyView>| {
+            let is_news = match change {
+                Change::Applied { old: Some(old), new, .. } => !new.says_the_same_as(old),
+                _ => true,
+            };
+            if is_news {
+                self.wake(ResourceKind::ConfigMap, &name, Duration::ZERO);
+            }
+        };
+        let watch = watches::watch_as(api, config, store.clone(), CopyView::from, changed);
         let seen = async {
             store.wait_synced().await;
             if let Some(copies) = lock(&self.watched.copies).get_mut(&name) {
                 copies.in_view = true;
             }
-            self.wake(ResourceKind::ConfigMap, &name);
+            self.wake(ResourceKind::ConfigMap, &name, Duration::ZERO);
         };
         tokio::join!(watch, seen);
     }
 
-    /// Those that distribute an object of this kind and name look again.
-    fn wake(&self, kind: ResourceKind, name: &str) {
+    /// Those that distribute an object of this kind and name look again after this time, and not all the time.
+    fn wake(&self, kind: ResourceKind, name: &str, after: Duration) {
         let is_meant = |distribution: &ResourceDistribution| identity(&distribution.spec) == Some((kind, name));
+        let now = clock::now().mono;
         for distribution in self.distributions.select(is_meant) {
-            self.queue.add(ObjectKey::of(distribution.as_ref()));
+            let key = ObjectKey::of(distribution.as_ref());
+            let looked = self.memories.with(&key, |memory| memory.looked).flatten();
+            let left = looked.map_or(Duration::ZERO, |at| BETWEEN_PASSES.saturating_sub(now.saturating_sub(at)));
+            match left.max(after) {
+                Duration::ZERO => self.queue.add(key),
+                left => self.queue.add_after(key, left),
+            }
         }
     }
 
@@ -203,27 +314,24 @@ impl Controller {
                     None => return,
                 },
             };
-            if let Some(watch) = lock(&self.watched.sources).get_mut(&key)
-                && watch.content != content
-            {
-                watch.content = content;
-                self.wake(*kind, name);
+            let now = clock::now().mono;
+            let look = lock(&self.watched.sources).get_mut(&key).and_then(|watch| watch.followed.take(content, now));
+            if let Some(after) = look {
+                self.wake(*kind, name, after);
             }
         })
         .await;
     }
 }
 
-impl Copies {
-    /// A task that has panicked is begun again.
-    fn has_ended(&self) -> bool {
-        self._task.0.as_ref().is_some_and(AbortHandle::is_finished)
-    }
-}
-
-impl SourceWatch {
-    fn has_ended(&self) -> bool {
-        self._task.0.as_ref().is_some_and(AbortHandle::is_finished)
+/// Watches are for ever. One that has panicked or ended is begun again, from a new list.
+async fn again_and_again<F: Future<Output = ()>>(what: &str, watch: impl Fn() -> F) {
+    loop {
+        match AssertUnwindSafe(watch()).catch_unwind().await {
+            Ok(()) => tracing::error!(what, "a watch has ended, beginning again"),
+            Err(_) => tracing::error!(what, "a watch has panicked, beginning again"),
+        }
+        tokio::time::sleep(BEFORE_WATCHING_AGAIN).await;
     }
 }
 
@@ -235,4 +343,63 @@ fn refusal(error: &watcher::Error) -> Option<String> {
         watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => return None,
     };
     (code(error) == Some(403)).then(|| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_busy_source_is_taken_over_at_a_pace_and_the_last_content_counts() {
+        let present = |n: usize| SourceContent::Present(Arc::new(json!({"data": {"n": n.to_string()}})));
+        let (mut followed, mut now) = (Followed::new(), Duration::from_secs(9));
+        assert_eq!(followed.take(present(0), now), Some(Duration::ZERO));
+        assert_eq!(followed.take(present(0), now), None, "nothing new");
+        assert_eq!(followed.take(present(1), now), Some(Duration::ZERO), "one change at once");
+        // Ten changes a second, for ten minutes.
+        let (mut taken, mut last) = (0, present(1));
+        for n in 2..6000 {
+            now += Duration::from_millis(100);
+            followed.take(present(n), now);
+            let current = followed.current(now).clone();
+            taken += usize::from(current != last);
+            last = current;
+        }
+        assert!((10..17).contains(&taken), "{taken} in ten minutes");
+        now += SLOWEST_SOURCE;
+        assert_eq!(*followed.current(now), present(5999), "the last one");
+        // That it has gone is known at once; its return waits.
+        assert_eq!(followed.take(SourceContent::Missing, now), Some(Duration::ZERO));
+        assert_eq!(*followed.current(now), SourceContent::Missing);
+        assert_eq!(followed.take(present(1), now), Some(SLOWEST_SOURCE));
+        assert_eq!(*followed.current(now), SourceContent::Missing);
+        assert_eq!(*followed.current(now + SLOWEST_SOURCE), present(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_panicked_or_ended_is_begun_again() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let watch = {
+            let begun = begun.clone();
+            move || {
+                let turn = begun.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    match turn {
+                        0 => panic!("a bug"),
+                        1 => {}
+                        _ => std::future::pending().await,
+                    }
+                }
+            }
+        };
+        let task = tokio::spawn(again_and_again("a test", watch));
+        tokio::time::sleep(BEFORE_WATCHING_AGAIN * 3).await;
+        assert_eq!(begun.load(Ordering::Relaxed), 3);
+        assert!(!task.is_finished());
+        task.abort();
+    }
 }

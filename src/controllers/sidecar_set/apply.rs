@@ -28,17 +28,10 @@ use crate::{
 const WAVE: usize = 200;
 /// Pods that the API server may refuse in one pass: what is wrong with so many is mostly wrong with all.
 const MOST_REFUSED: usize = 100;
+/// Pods that are tried then, before one of them can be written.
+const FEW: usize = 10;
 /// Resets that are tried again in one pass after they were refused.
 const RESETS_AGAIN: usize = 10;
-
-/// What came of the Pods.
-#[derive(Default)]
-pub(super) struct Done {
-    /// The first one that a budget keeps in service, and why.
-    pub(super) refused: Option<(String, String)>,
-    /// The first one that could not be written, and why.
-    pub(super) failed: Option<(String, String)>,
-}
 
 /// What came of one Pod.
 enum Tried {
@@ -84,35 +77,20 @@ struct Outcome {
 impl Controller {
     /// Resets twins and updates Pods, as many as the plan allows. Resets that were refused before come last, so that they
     /// hold up nothing.
-    pub(super) async fn carry_out(
-        &self,
-        job: &Job,
-        plan: &Plan,
-        observed: &Observed,
-        revision: &str,
-        pass: &mut Pass,
-    ) -> Done {
-        let mut done = Done::default();
+    pub(super) async fn carry_out(&self, job: &Job, plan: &Plan, observed: &Observed, revision: &str, pass: &mut Pass) {
         let (again, first): (Vec<String>, Vec<String>) =
             plan.reset.iter().cloned().partition(|pod| self.was_refused(job, &Turn::Reset(pod.clone())));
         let again = again.into_iter().take(RESETS_AGAIN).collect();
-        let is_over = self.reset_all(job, first, observed, &mut done, pass).await
-            || self.update_all(job, plan, (observed, revision), &mut done, pass).await;
+        let is_over = self.reset_all(job, first, observed, pass).await
+            || self.update_all(job, plan, (observed, revision), pass).await;
         if !is_over {
-            self.reset_all(job, again, observed, &mut done, pass).await;
+            self.reset_all(job, again, observed, pass).await;
         }
-        done
+        pass.look_after(self.memories.with(&job.key, |memory| memory.retries.next(clock::now().mono)).flatten());
     }
 
     /// Gives the twins that are not at work their empty image. True: nothing else is done in this pass.
-    async fn reset_all(
-        &self,
-        job: &Job,
-        pods: Vec<String>,
-        observed: &Observed,
-        done: &mut Done,
-        pass: &mut Pass,
-    ) -> bool {
+    async fn reset_all(&self, job: &Job, pods: Vec<String>, observed: &Observed, pass: &mut Pass) -> bool {
         let tried = each(pods, |name| async move {
             let Some(pod) = observed.pods.get(&name) else { return Ok((name, Tried::Changed)) };
             let Some(_held) = self.pods.hold(pod) else { return Ok((name, Tried::Changed)) };
@@ -125,7 +103,7 @@ impl Controller {
                 let turn = Turn::Reset(name.clone());
                 self.tell_reset(pod, &tried, self.was_refused(job, &turn));
             }
-            is_over |= self.note(job, Turn::Reset(name), tried, done, pass).is_over;
+            is_over |= self.note(job, Turn::Reset(name), tried, pass).is_over;
         }
         is_over
     }
@@ -159,14 +137,19 @@ impl Controller {
         job: &Job,
         plan: &Plan,
         (observed, revision): (&Observed, &str),
-        done: &mut Done,
         pass: &mut Pass,
     ) -> bool {
         let (mut walk, refusals) = (Walk::of(plan), &Refusals::default());
         let (mut untouched, mut is_over, mut is_written) = (0, false, false);
-        // What was written is seen by the next pass, which follows at once.
-        while !is_written && !is_over && untouched < MOST_REFUSED {
-            let wave = walk.wave(WAVE);
+        let failures = self.memories.with(&job.key, |memory| memory.retries.count()).unwrap_or_default();
+        let most = if failures < MOST_REFUSED { MOST_REFUSED } else { FEW };
+        let mut size = if failures < MOST_REFUSED { WAVE } else { FEW };
+        while !is_over && untouched < most {
+            // What was written is seen by the next pass, which follows at once.
+            if is_written && std::mem::replace(&mut size, WAVE) == WAVE {
+                break;
+            }
+            let wave = walk.wave(size);
             if wave.is_empty() {
                 break;
             }
@@ -176,7 +159,7 @@ impl Controller {
             });
             for (next, tried) in tried.await.0 {
                 is_written |= matches!(tried, Tried::Written);
-                let outcome = self.note(job, Turn::Update(next.name.clone()), tried, done, pass);
+                let outcome = self.note(job, Turn::Update(next.name.clone()), tried, pass);
                 is_over |= outcome.is_over;
                 if outcome.is_untouched {
                     untouched += 1;
@@ -184,10 +167,11 @@ impl Controller {
                 }
             }
         }
-        if untouched > 0 {
+        pass.look_after((untouched >= most).then_some(AFTER_REFUSAL));
+        if let Some((pod, why)) = refusals.first() {
             pass.look_after(Some(AFTER_REFUSAL));
+            self.memories.with(&job.key, |memory| memory.retries.kept(pod.to_string(), why));
         }
-        done.refused = refusals.first().map(|(pod, why)| (pod.to_string(), why));
         is_over
     }
 
@@ -206,7 +190,7 @@ impl Controller {
     }
 
     /// Takes note of what came of a Pod.
-    fn note(&self, job: &Job, turn: Turn, tried: Tried, done: &mut Done, pass: &mut Pass) -> Outcome {
+    fn note(&self, job: &Job, turn: Turn, tried: Tried, pass: &mut Pass) -> Outcome {
         let operation = match turn {
             Turn::Reset(_) => "reset",
             Turn::Update(_) => "update",
@@ -218,6 +202,7 @@ impl Controller {
         let name = turn.pod().to_owned();
         let is_done = matches!(tried, Tried::Written);
         let is_left = matches!(tried, Tried::Changed);
+        let mut failed = None;
         let outcome = match tried {
             Tried::Written => {
                 pass.again = true;
@@ -231,23 +216,27 @@ impl Controller {
             Tried::Kept => Outcome { is_untouched: true, is_over: false },
             Tried::Undecided => Outcome { is_untouched: true, is_over: true },
             Tried::Unwritable(why) => {
-                done.failed.get_or_insert_with(|| (name, why.to_string()));
+                failed = Some(why.to_string());
                 Outcome { is_untouched: true, is_over: false }
             }
             Tried::Failed(error) => {
                 let is_untouched = is_refusal(&error);
-                let why = pass.note(Err(error)).unwrap_or_default();
-                done.failed.get_or_insert((name, why));
+                failed = pass.note(Err(error));
                 Outcome { is_untouched, is_over: !is_untouched }
             }
         };
         if !is_left {
-            self.memories.with(&job.key, |memory| match is_done {
-                true => {
-                    memory.marks.updated = Some(clock::now().mono);
-                    memory.turns.done(&turn);
+            let now = clock::now().mono;
+            self.memories.with(&job.key, |memory| {
+                if is_done {
+                    memory.marks.updated = Some(now);
+                    memory.retries.done(&turn);
+                    return memory.turns.done(&turn);
                 }
-                false => memory.turns.refused(turn),
+                if let Some(why) = failed {
+                    memory.retries.failed(turn.clone(), why, now);
+                }
+                memory.turns.refused(turn);
             });
         }
         outcome

@@ -23,6 +23,8 @@ pub(super) struct Known {
     text: Box<str>,
     /// Labels and annotations, as a number: a pass depends on them too.
     marks: u64,
+    /// New Pods get its containers.
+    injects: bool,
 }
 
 impl Known {
@@ -50,6 +52,11 @@ impl Known {
     /// When it was created.
     pub(super) fn created(&self) -> Option<Timestamp> {
         self.metadata.creation_timestamp.as_ref().map(|time| time.0)
+    }
+
+    /// Whether new Pods get its containers.
+    pub(super) fn injects(&self) -> bool {
+        self.injects
     }
 
     /// Whether it is being deleted.
@@ -90,7 +97,8 @@ impl<'de> Deserialize<'de> for Known {
         };
         let mut marks = DefaultHasher::new();
         [&meta["labels"], &meta["annotations"]].map(Value::to_string).hash(&mut marks);
-        Ok(Self { metadata, marks: marks.finish(), text: object.to_string().into() })
+        let injects = object["spec"]["injectionStrategy"]["paused"] != true;
+        Ok(Self { metadata, marks: marks.finish(), injects, text: object.to_string().into() })
     }
 }
 

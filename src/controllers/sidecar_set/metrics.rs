@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 
 use crate::controllers::Context;
@@ -68,8 +68,10 @@ impl Repaired {
 pub(super) struct Metrics {
     writes: Family<WriteLabels, Counter>,
     repairs: Family<RepairLabels, Counter>,
-    /// Pods found that were created without the containers of a SidecarSet that is older.
+    /// Pods that were created without the containers of a SidecarSet that is older.
     pub(super) missed: Counter,
+    /// How many such Pods there are now.
+    pub(super) uninjected: Gauge,
 }
 
 impl Metrics {
@@ -80,8 +82,10 @@ impl Metrics {
         context.metrics.register("kruise_sidecar_set_pod_writes", help, &metrics.writes);
         let help = "Pods without their sidecars that were to be evicted, by result";
         context.metrics.register("kruise_sidecar_set_repairs", help, &metrics.repairs);
-        let help = "Pods found that were created without the containers of a SidecarSet that is older";
+        let help = "Pods that were created without the containers of a SidecarSet that is older";
         context.metrics.register("kruise_sidecar_set_missed_pods", help, &metrics.missed);
+        let help = "Pods that are there without the containers of a SidecarSet that is older than they are";
+        context.metrics.register_gauge("kruise_sidecar_set_uninjected_pods", help, &metrics.uninjected);
         metrics
     }
 

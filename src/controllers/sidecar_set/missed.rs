@@ -14,6 +14,8 @@ pub(super) struct Missed {
     by_set: HashMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// SidecarSets whose Pods are to be looked for among all that there are: they are new, or are for others than before.
     unsearched: BTreeSet<Arc<str>>,
+    /// How many of them were created when the SidecarSet was there, where there are some.
+    younger: HashMap<Arc<str>, usize>,
 }
 
 impl Missed {
@@ -33,6 +35,15 @@ impl Missed {
     /// The Pods of a SidecarSet are to be looked for.
     pub(super) fn search(&mut self, set: &Arc<str>) {
         self.unsearched.insert(set.clone());
+    }
+
+    /// So many Pods of a SidecarSet were created when it was there. Returns how many there are of all.
+    pub(super) fn count_younger(&mut self, set: &str, pods: usize) -> usize {
+        match pods {
+            0 => drop(self.younger.remove(set)),
+            _ => drop(self.younger.insert(set.into(), pods)),
+        }
+        self.younger.values().sum()
     }
 
     /// The SidecarSets whose Pods are to be looked for now. What was known of them is forgotten.
@@ -62,6 +73,13 @@ impl Missed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn younger_pods_are_counted_over_all_sets() {
+        let mut missed = Missed::default();
+        let counts = [("logs", 2), ("mesh", 3), ("logs", 1), ("mesh", 0), ("none", 0)];
+        assert_eq!(counts.map(|(set, pods)| missed.count_younger(set, pods)), [2, 5, 4, 1, 1]);
+    }
 
     #[test]
     fn pods_are_noted_by_set_and_forgotten_with_it() {

@@ -11,6 +11,7 @@
 //! say in status and in conditions of Pods. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
 
 mod apply;
+mod history;
 mod known;
 mod mark;
 mod metrics;
@@ -33,6 +34,7 @@ use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{
+    history::Seen,
     known::{Known, Target},
     mark::Marks,
     metrics::Metrics,
@@ -47,6 +49,7 @@ use crate::{
         kinds::sidecar_set::{
             matching::{self, Index},
             plan::{self, Turn},
+            retries::Retries,
             spec::Spec,
             status,
         },
@@ -98,6 +101,8 @@ struct Controller {
     /// Which SidecarSets may be for a Pod.
     index: Mutex<Index<Target>>,
     missed: Mutex<Missed>,
+    /// Held while Pods are looked for that lack containers.
+    searching: Mutex<()>,
     repairs: Mutex<Repairs>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<Memory>,
@@ -112,10 +117,17 @@ struct Controller {
 struct Memory {
     /// What was refused, and is tried after the others.
     turns: Turns<Turn>,
+    /// When it is due again, for the spec of this generation.
+    retries: Retries,
+    generation: i64,
     /// How many Pods have its containers.
     pods: usize,
+    /// Its revisions.
+    seen: Seen,
     /// UIDs of the Pods of which it was told that they lack them.
     told: BTreeSet<String>,
+    /// How many were to be updated in place in the last pass and cannot be; in the first one, what the status says.
+    not_upgradable: Option<usize>,
     marks: Marks,
 }
 
@@ -155,6 +167,7 @@ impl Controller {
             namespaces: Store::new(None),
             index: Mutex::default(),
             missed: Mutex::default(),
+            searching: Mutex::default(),
             repairs: Mutex::default(),
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
@@ -196,6 +209,7 @@ impl Controller {
             Change::Deleted(old) => {
                 lock(&self.index).remove(old.name());
                 lock(&self.missed).forget(old.name());
+                self.count_younger(old.name(), 0);
                 lock(&self.repairs).forget(old.name());
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
             }
@@ -260,42 +274,51 @@ impl Controller {
         let job = Job { key: key.clone(), set, object, spec, before };
         let observed = self.observe(&job.spec);
         pass.look_after(observed.is_partial.then_some(AFTER_UNKNOWN));
-        let plan = plan::plan(&job.spec, &observed.judged, &self.turns(&job, &observed));
-        let (revision, collisions) = self.revision(&job, &observed).await?;
-        let done = self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
+        let (turns, seen) = self.remembered(&job, &observed);
+        let mut plan = plan::plan(&job.spec, &observed.judged, &turns);
+        self.memories.with(&job.key, |memory| memory.retries.hold_back(&mut plan, clock::now().mono));
+        let (revision, collisions) = self.revision(&job, &observed, &plan.counts, &seen).await?;
+        self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
         // What has just been written is counted in the next pass, which follows at once.
-        if !pass.again {
+        let is_settled = !pass.again;
+        let repair = if is_settled {
             self.tell_missed(&job, &mut pass);
             self.tell_not_upgradable(&job, &plan.counts);
-            let repair = self.repair(&job, &observed, &mut pass).await;
-            let facts = status::Facts {
-                generation: job.generation(),
-                revision: &revision,
-                collisions,
-                uninjected: observed.uninjected,
-                refused: done.refused,
-                failed: done.failed,
-                repair,
-            };
-            let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
-            pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
+            self.repair(&job, &observed, &mut pass).await
+        } else {
+            self.last_repair(&job, &observed)
+        };
+        let retries = self.memories.with(&job.key, |memory| memory.retries.clone()).unwrap_or_default();
+        let facts = status::Facts {
+            generation: job.generation(),
+            revision: &revision,
+            collisions,
+            uninjected: observed.uninjected,
+            refused: retries.first_kept(),
+            failed: retries.first_failed(),
+            repair,
+        };
+        let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
+        pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
+        if is_settled {
             self.mark(&job, &plan, &observed, &mut pass).await;
         }
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
 
-    /// What was refused of what may be tried again. Nothing is remembered of a SidecarSet without Pods: there are very many.
-    fn turns(&self, job: &Job, observed: &observe::Observed) -> Turns<Turn> {
-        if observed.pods.is_empty() && observed.uninjected == 0 {
-            self.memories.forget(&job.key);
-            return Turns::default();
-        }
+    /// What was refused of what may be tried again, and what is known of the revisions.
+    fn remembered(&self, job: &Job, observed: &observe::Observed) -> (Turns<Turn>, Seen) {
         self.memories.enter(&job.key, job.set.uid());
-        let turns = self.memories.with(&job.key, |memory| {
+        let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
             memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
-            memory.turns.clone()
+            let recorded = usize::try_from(job.before.not_upgradable_pods).unwrap_or_default();
+            memory.not_upgradable.get_or_insert(recorded);
+            if std::mem::replace(&mut memory.generation, job.generation()) != job.generation() {
+                memory.retries = Retries::default();
+            }
+            (memory.turns.clone(), memory.seen.clone())
         });
-        turns.unwrap_or_default()
+        remembered.unwrap_or_default()
     }
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use super::{Controller, known::Target};
 use crate::{
-    controllers::BY_SIDECAR_SET,
+    controllers::{BY_NAMESPACE, BY_SIDECAR_SET},
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
         notes::injected_into,
@@ -70,6 +70,12 @@ impl Controller {
             && self.fits(pod, target.aim(), namespaces)
     }
 
+    /// Whether a Pod was created when a SidecarSet was there that injects.
+    fn is_younger(&self, pod: &PodView, set: &str) -> bool {
+        let set = self.sets.get(&ObjectKey::new("", set)).filter(|set| set.injects());
+        set.and_then(|set| set.created()).is_some_and(|created| pod.created > Some(created))
+    }
+
     /// Whether a SidecarSet is for a Pod. The labels of each of its namespaces are read once.
     fn fits(&self, pod: &PodView, aim: &Aim, namespaces: &mut Namespaces) -> bool {
         let name = pod.namespace();
@@ -85,6 +91,7 @@ impl Controller {
         if self.sets.is_empty() {
             return;
         }
+        let is_born = matches!(change, Change::Applied { old: None, initial: false, .. });
         let (old, new) = match change {
             Change::Applied { old, new, .. } => (*old, Some(*new)),
             Change::Deleted(old) => (Some(*old), None),
@@ -108,6 +115,9 @@ impl Controller {
             let lacks = new.is_some_and(|pod| self.lacks(pod, target, &mut namespaces));
             if lock(&self.missed).note(name, &key, lacks) {
                 concerned.insert(name.clone());
+            }
+            if lacks && is_born && new.is_some_and(|pod| self.is_younger(pod, name)) {
+                self.metrics.missed.inc();
             }
         }
         for name in concerned {
@@ -142,10 +152,12 @@ impl Controller {
         }
     }
 
-    /// Looks among all Pods for those that lack the containers of new SidecarSets: one look for all of them.
+    /// Looks for Pods that lack the containers of new SidecarSets: one look for all of them, at the Pods of their namespaces
+    /// if they name some. Changes of Pods are noted meanwhile.
     fn search(&self) {
-        let mut missed = lock(&self.missed);
-        let names = missed.take_unsearched();
+        // Whoever comes meanwhile waits for what is found.
+        let _searching = lock(&self.searching);
+        let names = lock(&self.missed).take_unsearched();
         if names.is_empty() {
             return;
         }
@@ -156,11 +168,28 @@ impl Controller {
                 wanted.insert(target, target.aim());
             }
         }
-        let mut namespaces = Namespaces::new();
-        for pod in self.context.pods.list() {
+        let pods = &self.context.pods;
+        let all = match wanted.namespaces() {
+            None => pods.list(),
+            Some(names) => names.iter().flat_map(|name| pods.by_index(&BY_NAMESPACE, name)).collect(),
+        };
+        let (mut found, mut namespaces) = (Vec::new(), Namespaces::new());
+        for pod in all {
             for target in wanted.candidates(pod.namespace(), &pod.labels) {
-                let lacks = self.lacks(&pod, &target, &mut namespaces);
-                missed.note(target.name(), &ObjectKey::of(pod.as_ref()), lacks);
+                if self.lacks(&pod, &target, &mut namespaces) {
+                    found.push((target, pod.clone()));
+                }
+            }
+        }
+        let mut missed = lock(&self.missed);
+        let index = lock(&self.index);
+        for (target, pod) in found {
+            let key = ObjectKey::of(pod.as_ref());
+            // Of what has changed since then its own news tell.
+            let is_same = index.get(target.name()).is_some_and(|now| Arc::ptr_eq(&now.0, &target.0))
+                && pods.get(&key).is_some_and(|now| Arc::ptr_eq(&now, &pod));
+            if is_same {
+                missed.note(target.name(), &key, true);
             }
         }
     }

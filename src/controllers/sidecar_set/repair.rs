@@ -116,6 +116,20 @@ impl Controller {
         Some(told)
     }
 
+    /// How the repair was when it was looked at last: it goes on when updates do not.
+    pub(super) fn last_repair(&self, job: &Job, observed: &Observed) -> Option<Repair> {
+        if !job.spec.repairs || status::has_stopped(&job.before, job.generation()) {
+            // The recorded condition is kept, if it says that the repair has stopped.
+            return job.spec.repairs.then_some(Repair::Done);
+        }
+        if !job.spec.injects {
+            return Some(Repair::InjectionPaused);
+        }
+        let looked = lock(&self.repairs).by_set.get(&*job.spec.name).and_then(|of| of.looked.clone());
+        let unknown = if observed.uninjected > 0 { Repair::UnderWay(None) } else { Repair::Done };
+        Some(looked.map_or(unknown, |(_, told)| told))
+    }
+
     /// The rest of the pause after the last look, and what came of that.
     fn looked_lately(&self, set: &str, now: Now) -> Option<(Duration, Repair)> {
         let repairs = lock(&self.repairs);

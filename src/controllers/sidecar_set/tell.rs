@@ -21,7 +21,9 @@ impl Controller {
         let Some(set_created) = job.set.created() else { return };
         let keys = lock(&self.missed).of(&job.spec.name);
         let pods = keys.iter().filter_map(|key| self.context.pods.get(key));
-        let missed: Vec<Arc<PodView>> = pods.filter(|pod| pod.created > Some(set_created)).collect();
+        let is_missed = |pod: &Arc<PodView>| job.spec.injects && pod.created > Some(set_created);
+        let missed: Vec<Arc<PodView>> = pods.filter(is_missed).collect();
+        self.count_younger(&job.spec.name, missed.len());
         let untold = self.memories.with(&job.key, |memory| {
             let uids: BTreeSet<&str> = missed.iter().map(|pod| pod.uid()).collect();
             memory.told.retain(|uid| uids.contains(uid.as_str()));
@@ -36,7 +38,6 @@ impl Controller {
             untold
         });
         for pod in untold.unwrap_or_default() {
-            self.metrics.missed.inc();
             let message = format!(
                 "created without the containers of SidecarSet {}: the webhook was not asked, or it has left them out and says why in an annotation",
                 job.spec.name
@@ -45,10 +46,17 @@ impl Controller {
         }
     }
 
-    /// Tells of Pods that cannot be updated in place, when there are more of them than the status says.
+    /// So many Pods of a SidecarSet were created without the containers when it was there.
+    pub(super) fn count_younger(&self, set: &str, pods: usize) {
+        let all = lock(&self.missed).count_younger(set, pods);
+        self.metrics.uninjected.set(i64::try_from(all).unwrap_or(i64::MAX));
+    }
+
+    /// Tells of Pods that cannot be updated in place and are to be, when there are more of them than before.
     pub(super) fn tell_not_upgradable(&self, job: &Job, counts: &Counts) {
-        let now = counts.not_upgradable.len();
-        if i32::try_from(now).unwrap_or(i32::MAX) > job.before.not_upgradable_pods {
+        let now = counts.wanted_not_upgradable;
+        let before = self.memories.with(&job.key, |memory| memory.not_upgradable.replace(now)).flatten();
+        if before.is_some_and(|before| now > before) {
             let message = format!("{now} Pods cannot be updated in place; the condition Upgradable says why");
             self.pods.normal(&OwnerRef::of(job.set.as_ref()), "NotUpgradablePods", &message);
         }

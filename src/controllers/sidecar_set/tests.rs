@@ -38,6 +38,8 @@ struct Api {
     refused: (u16, Vec<String>),
     /// Its webhook puts the containers into new Pods.
     injects: bool,
+    /// How often writes that it refuses were tried.
+    tried: usize,
     /// How many creations were tried.
     trials: usize,
     /// A PodDisruptionBudget keeps all Pods.
@@ -54,6 +56,7 @@ impl Api {
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "a budget says no"}))
         };
         if self.refused.1.iter().any(|name| path.ends_with(&format!("/pods/{name}"))) {
+            self.tried += 1;
             return Some(no(self.refused.0));
         }
         if let Some(pod) = path.strip_suffix("/eviction") {
@@ -360,6 +363,56 @@ async fn e17_a_pod_that_is_refused_does_not_hold_up_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn e17_what_is_refused_for_good_is_tried_ever_less_often_and_the_status_rests() {
+    let world = settled(json!({"maxUnavailable": 4})).await;
+    world.refuse(403, ALL);
+    world.image("a:2");
+    let mut tries = Vec::new();
+    for minute in 0..5 {
+        let before = lock(&world.api).tried;
+        for _ in 0..60 {
+            let _ = world.pass().await;
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        tries.push(lock(&world.api).tried - before);
+        if minute == 0 {
+            world.told();
+        }
+    }
+    assert!(tries[0] <= 4 * 6 && tries[1..].iter().all(|tries| *tries <= 4), "four Pods: {tries:?}");
+    let statuses = lock(&world.writes).iter().filter(|(_, path, _)| path.starts_with(SET)).count();
+    assert_eq!((statuses, world.reason().as_str()), (0, "FailedUpdatePod"), "it names the same Pod");
+    world.refuse(403, &[]);
+    for _ in 0..3 {
+        world.settle().await;
+    }
+    assert_eq!(world.with("a:2"), ALL);
+    world.refuse(403, ALL);
+    world.image("a:3");
+    world.settle().await;
+    world.refuse(403, &[]);
+    world.image("a:4");
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:4"), ALL, "for a new spec nobody waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a16_the_status_goes_along_while_pods_are_updated() {
+    let world = settled(json!({})).await;
+    world.image("a:2");
+    let mut told = Vec::new();
+    while world.with("a:2").len() < ALL.len() {
+        let _ = world.pass().await;
+        assert_eq!(world.status()["observedGeneration"], 2, "from the first pass on");
+        told.push(world.status()["updatedPods"].as_i64().unwrap());
+        world.play();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    told.dedup();
+    assert_eq!(told, [0, 1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn e18_what_may_be_written_together_is_and_no_pod_is_read_for_it() {
     let world = World::new();
     world.apply(json!({"updateStrategy": {"maxUnavailable": "20%"}}));
@@ -550,6 +603,34 @@ async fn e21_pods_that_lack_the_containers_are_counted_whatever_changes() {
     assert_eq!(counted().await, 0, "the namespace has other labels");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_missed_is_counted_when_it_comes_and_as_long_as_it_is_there() {
+    let world = World::new();
+    world.apply(json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ns"}}}));
+    let bare = |name: &str, created: &str| {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "labels": {"app": "web"}, "creationTimestamp": created},
+            "spec": {"nodeName": "n", "containers": [{"name": "main", "image": "m:1"}]}});
+        lock(&world.server).put(&format!("{PODS}{name}"), pod);
+    };
+    let counts = async || {
+        world.settle().await;
+        let metrics = &world.controller.metrics;
+        (metrics.missed.get(), metrics.uninjected.get(), world.status()["uninjectedPods"].as_i64().unwrap())
+    };
+    bare("old", "2001-01-01T00:00:00Z");
+    assert_eq!(counts().await, (0, 0, 1), "it is older than the set");
+    bare("new", "2090-01-01T00:00:00Z");
+    assert_eq!(counts().await, (1, 1, 2));
+    assert_eq!(counts().await, (1, 1, 2), "once");
+    world.apply(json!({"injectionStrategy": {"paused": true}}));
+    bare("paused", "2090-01-01T00:00:00Z");
+    assert_eq!(counts().await, (1, 0, 3), "nobody was to inject anything");
+    world.apply(json!({"injectionStrategy": {"paused": false}}));
+    lock(&world.server).remove(&format!("{PODS}paused"));
+    lock(&world.server).remove(&format!("{PODS}new"));
+    assert_eq!(counts().await, (1, 0, 1));
+}
+
 const A: (&str, &str, &str) = ("apps/v1", "ReplicaSet", "a");
 const B: (&str, &str, &str) = ("apps.kruise.io/v1alpha1", "CloneSet", "b");
 const JOB: (&str, &str, &str) = ("batch/v1", "Job", "job");
@@ -735,6 +816,13 @@ async fn a_takeover_writes_one_status_and_nothing_else() {
     let path = "/apis/apps.kruise.io/v1beta1/sidecarsets/golden-sidecar";
     let set = lock(&world.server).put(path, set);
     let pod = lock(&world.server).put("/api/v1/namespaces/golden/pods/withsidecar-zllql", pods[1].clone());
+    let (name, uid) = (set["status"]["latestRevision"].as_str().unwrap(), &set["metadata"]["uid"]);
+    let revision = json!({"metadata": {"name": name, "namespace": "kruise-system", "uid": "r",
+            "labels": {labels::SIDECAR_SET_NAME: "golden-sidecar"},
+            "ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "name": "golden-sidecar",
+                "uid": uid, "controller": true}]},
+        "data": crate::domain::kinds::sidecar_set::revision::data(&set["spec"]), "revision": 2});
+    lock(&world.server).put(&format!("{REVISIONS}{name}"), revision);
     world.controller.sets.upsert(serde_json::from_value(set).unwrap());
     world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
     for _ in 0..3 {
@@ -760,7 +848,7 @@ async fn a15_revisions_of_a_namesake_that_was_deleted_are_adopted() {
     {
         let mut server = lock(&world.server);
         let path = format!("{REVISIONS}{first}");
-        server.change(&path, &json!({"metadata": {"ownerReferences": null}}));
+        server.change(&path, &json!({"metadata": {"ownerReferences": null}, "revision": 7}));
         let mut set = Value::clone(&server.objects[SET]);
         server.remove(SET);
         set["status"] = Value::Null;
@@ -774,11 +862,11 @@ async fn a15_revisions_of_a_namesake_that_was_deleted_are_adopted() {
     let owner = |name: &str| revision(&world, name)["metadata"]["ownerReferences"][0]["uid"].clone();
     let second = world.status()["latestRevision"].as_str().unwrap().to_owned();
     assert_eq!((owner(&first), owner(&second)), (json!("another"), json!("another")));
-    assert_eq!(revision(&world, &second)["revision"], 2, "the history goes on");
+    assert_eq!(revision(&world, &second)["revision"], 8, "the history goes on");
     world.image("a:1");
     world.settle().await;
     assert_eq!(world.status()["latestRevision"], first, "it is used again");
-    assert_eq!(revision(&world, &first)["revision"], 3);
+    assert_eq!(revision(&world, &first)["revision"], 9);
 }
 
 #[tokio::test(start_paused = true)]
@@ -804,7 +892,7 @@ async fn d24_history_is_truncated_but_for_what_is_pinned() {
             })
             .collect();
         left.sort();
-        let wanted: Vec<&str> = kept.into_iter().chain(["v5", "v6"]).collect();
+        let wanted: Vec<&str> = kept.into_iter().chain(["v6"]).collect();
         assert_eq!(left, wanted);
     }
 }
@@ -831,9 +919,50 @@ async fn d24_a_revision_that_a_pod_has_stays_as_long_as_the_pod() {
         world.settle().await;
     }
     assert!(is_there(&first), "a Pod has it");
-    assert_eq!(lock(&world.server).of(REVISIONS).len(), 3, "besides it the newest and one more");
+    assert_eq!(lock(&world.server).of(REVISIONS).len(), 2, "besides it the newest alone");
     lock(&world.server).remove(&format!("{PODS}a"));
-    world.image("a:5");
+    lock(&world.reads).clear();
     world.settle().await;
-    assert!(!is_there(&first));
+    assert!(!is_there(&first), "nothing else has changed");
+    let lists = || lock(&world.reads).iter().filter(|path| **path == REVISIONS.trim_end_matches('/')).count();
+    assert_eq!(lists(), 1, "they are read when one goes out of use");
+}
+
+#[tokio::test(start_paused = true)]
+async fn d24_a_latest_revision_that_was_deleted_is_made_again() {
+    let world = settled(json!({})).await;
+    let latest = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    lock(&world.server).remove(&format!("{REVISIONS}{latest}"));
+    world.controller.memories.clear();
+    world.settle().await;
+    assert_eq!(revision(&world, &latest)["revision"], 1, "at the latest when another manager leads");
+}
+
+/// The API server looks through all revisions for those of one SidecarSet.
+#[tokio::test(start_paused = true)]
+async fn a15_the_first_revision_is_made_without_a_list() {
+    let world = World::new();
+    world.apply(json!({}));
+    world.settle().await;
+    let lists = || lock(&world.reads).iter().filter(|path| path.contains("controllerrevisions")).count();
+    assert_eq!((lists(), lock(&world.server).of(REVISIONS).len()), (0, 1));
+    world.image("a:2");
+    world.settle().await;
+    assert_eq!(lists(), 1);
+}
+
+/// While the webhook is down nobody writes the label into the spec, and the generation stays as it is.
+#[tokio::test(start_paused = true)]
+async fn a15_a_version_that_is_a_label_alone_gets_to_the_revision() {
+    let world = settled(json!({})).await;
+    let latest = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    for version in ["v1", "v2"] {
+        let label = json!({"metadata": {"labels": {labels::SIDECAR_SET_CUSTOM_VERSION: version}}});
+        lock(&world.server).change(SET, &label);
+        world.settle().await;
+        assert_eq!(revision(&world, &latest)["metadata"]["labels"][labels::SIDECAR_SET_CUSTOM_VERSION], version);
+        world.told();
+        world.settle().await;
+        assert_eq!(world.told(), Vec::<String>::new(), "once");
+    }
 }

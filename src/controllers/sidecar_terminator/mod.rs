@@ -20,7 +20,7 @@ use crate::{
             ContainerRecreateRequest, ContainerRecreateRequestSpec, FailurePolicy, RecreateContainer, RecreateStrategy,
         },
         feature_gates::gate,
-        labels,
+        group_of, labels,
     },
     domain::pod::sidecar_terminator::{self, Step},
     k8s::{pod::PodView, rbac::Rule, time::rfc3339},
@@ -62,7 +62,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Requests by the UID of the Pod that owns them.
 const BY_POD: StoreIndex<ContainerRecreateRequest> = StoreIndex::new("pod", |request| {
     let mut owners = request.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.kind == "Pod").map(|owner| owner.uid.clone())
+    owners.find(|owner| owner.kind == "Pod" && group_of(&owner.api_version).is_empty()).map(|owner| owner.uid.clone())
 });
 
 struct Controller {
@@ -158,7 +158,9 @@ impl Controller {
         });
         // Of a Node that is gone nothing is known, and the Pod goes with it.
         let is_virtual = self.context.nodes.get(&pod.node_name).is_some_and(|node| node.is_virtual());
-        let requests = self.requests.by_index(&BY_POD, pod.uid());
+        let mut requests = self.requests.by_index(&BY_POD, pod.uid());
+        // Whoever may create requests in another namespace can write the Pod's UID into them.
+        requests.retain(|request| request.metadata.namespace.as_deref() == Some(pod.namespace()));
         let plan = sidecar_terminator::plan(&pod, is_virtual, &requests, ended_for.flatten(), now);
         let Some(step) = &plan.step else { return Ok(plan.look.map_or(Requeue::Await, Requeue::After)) };
         let result = self.carry_out(&pod, step).await;

@@ -147,6 +147,31 @@ async fn a_request_of_openkruise_for_the_pod_is_waited_for_and_then_followed_by_
 }
 
 #[tokio::test]
+async fn requests_of_another_namespace_or_of_another_kind_of_owner_keep_no_sidecar_running() {
+    for (namespace, version) in [("elsewhere", "v1"), ("ns", "example.com/v1")] {
+        let world = World::new("Never", &[SWITCH]);
+        let theirs = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+            "metadata": {"name": "other", "namespace": namespace, "uid": "x", "resourceVersion": "5",
+                "labels": {labels::SIDECAR_TERMINATION: "u1"},
+                "ownerReferences": [{"apiVersion": version, "kind": "Pod", "name": "p", "uid": "u1", "controller": true}]},
+            "spec": {"podName": "p", "containers": [{"name": "proxy"}]}, "status": {"phase": "Recreating"}});
+        world.controller.requests.upsert(serde_json::from_value(theirs).unwrap());
+        world.look().await.unwrap();
+        let writes = world.writes();
+        assert_eq!(writes.len(), 1, "{namespace} {version}");
+        assert_eq!(writes[0].0, format!("POST {REQUESTS}"));
+    }
+}
+
+#[tokio::test]
+async fn sw_e29_without_the_node_the_request_is_made_all_the_same() {
+    let world = World::new("Never", &[SWITCH]);
+    assert!(world.controller.context.nodes.get("n").is_none());
+    assert_eq!(world.look().await.unwrap(), Requeue::Await);
+    assert_eq!(world.writes()[0].0, format!("POST {REQUESTS}"));
+}
+
+#[tokio::test]
 async fn on_a_virtual_node_the_image_of_the_sidecar_is_swapped() {
     let world = World::new("Never", &[SWITCH]);
     let node =

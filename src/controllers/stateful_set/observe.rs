@@ -8,7 +8,10 @@ use serde::Deserialize;
 use super::{BY_SET, Controller, Job, Pass};
 use crate::{
     api::feature_gates::gate,
-    controllers::pod_set::{Aside, BUILT_IN_PAUSE},
+    controllers::{
+        BY_NAMESPACE,
+        pod_set::{Aside, BUILT_IN_PAUSE},
+    },
     domain::{
         kinds::stateful_set::{
             claims::is_grown,
@@ -128,9 +131,9 @@ impl Controller {
             let ordinal = numbering::ordinal_of(&job.spec.name, pod.name());
             ordinal.is_some_and(|ordinal| ordinal >= start && !job.spec.ordinals.contains(ordinal))
         };
-        let orphans = self.context.pods.select(|pod| {
+        let mut orphans = self.context.pods.by_index(&BY_NAMESPACE, &job.key.namespace);
+        orphans.retain(|pod| {
             pod.controller.is_none()
-                && pod.namespace() == &*job.key.namespace
                 && is_next(pod)
                 && selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))
         });

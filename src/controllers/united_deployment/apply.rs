@@ -1,6 +1,9 @@
 //! Carries out the plan: the only place that writes workloads.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{
+    fmt::Write as _,
+    sync::{Arc, Mutex},
+};
 
 use kube::{
     api::{Patch, PatchParams},
@@ -23,11 +26,42 @@ use crate::{
     runtime::{
         apply::{code, namespace_is_ending, post},
         events::reference,
+        lock,
         pass::{AFTER_WATCHED_CONFLICT, Pass},
-        slow_start::each,
+        slow_start::{each, slow_start},
         stored::only_version,
     },
 };
+
+/// Steps that go together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Create,
+    /// A second workload of a subset.
+    DeleteSecond,
+    Delete,
+    Change,
+}
+
+impl Sort {
+    /// Its place in [`super::Memory::windows`].
+    fn window(self) -> usize {
+        match self {
+            Self::Create => 0,
+            Self::DeleteSecond | Self::Delete => 1,
+            Self::Change => 2,
+        }
+    }
+}
+
+fn sort_of(step: &SubsetStep) -> Sort {
+    match step {
+        SubsetStep::Create { .. } => Sort::Create,
+        SubsetStep::Delete { is_second: true, .. } => Sort::DeleteSecond,
+        SubsetStep::Delete { .. } => Sort::Delete,
+        SubsetStep::Change { .. } => Sort::Change,
+    }
+}
 
 /// What came of a step.
 struct Done {
@@ -39,18 +73,26 @@ struct Done {
 }
 
 impl Controller {
-    /// Does each step; one that fails keeps none of the others.
+    /// Does each step. A refusal of one workload keeps no other one from being written; after any other failure no more of the
+    /// same sort are tried.
     pub(super) async fn carry_out(&self, job: &UnitedJob, plan: &UnitedPlan, pass: &mut Pass) -> PassFailures {
-        let (changes, others): (Vec<SubsetStep>, Vec<SubsetStep>) =
-            plan.steps.iter().cloned().partition(|step| matches!(step, SubsetStep::Change { .. }));
         let mut failures = PassFailures::default();
-        let (mut done, failure) =
-            each(others, |step: SubsetStep| async move { self.carry_out_one(job, &step).await }).await;
-        failures.provision = failure.and_then(|error| self.note(job, pass, error, "FailedRevisionProvision"));
-        let (changed, failure) =
-            each(changes, |step: SubsetStep| async move { self.carry_out_one(job, &step).await }).await;
-        failures.update = failure.and_then(|error| self.note(job, pass, error, "FailedUpdateSubset"));
-        done.extend(changed);
+        let mut done = Vec::new();
+        for sort in [Sort::Create, Sort::DeleteSecond, Sort::Delete, Sort::Change] {
+            let steps: Vec<SubsetStep> = plan.steps.iter().filter(|step| sort_of(step) == sort).cloned().collect();
+            if steps.is_empty() {
+                continue;
+            }
+            let (written, failure) = self.carry_out_all(job, sort, steps).await;
+            done.extend(written);
+            let reason = match sort {
+                Sort::DeleteSecond => "FailedDeleteDuplicatedSubsets",
+                Sort::Create | Sort::Delete | Sort::Change => "FailedUpdateSubset",
+            };
+            let words = failure.and_then(|error| self.note(job, pass, error, reason));
+            let of_sort = if sort == Sort::Change { &mut failures.update } else { &mut failures.provision };
+            *of_sort = of_sort.take().or(words);
+        }
         if done.iter().any(|done| done.is_outdated) {
             pass.look_after(Some(AFTER_WATCHED_CONFLICT));
         }
@@ -58,6 +100,31 @@ impl Controller {
             self.report(job, verb, &done);
         }
         failures
+    }
+
+    /// A few at a time at first: what is wrong with one workload is mostly wrong with all.
+    async fn carry_out_all(
+        &self,
+        job: &UnitedJob,
+        sort: Sort,
+        steps: Vec<SubsetStep>,
+    ) -> (Vec<Done>, Option<kube::Error>) {
+        let at = sort.window();
+        let mut window = self.memories.with(&job.key, |memory| memory.windows[at]).unwrap_or_default();
+        let done = Mutex::new(Vec::new());
+        let is_of_one = |error: &kube::Error| matches!(code(error), Some(409 | 422));
+        let one = |step: SubsetStep| {
+            let done = &done;
+            async move {
+                let written = self.carry_out_one(job, &step).await?;
+                lock(done).push(written);
+                Ok::<(), kube::Error>(())
+            }
+        };
+        let (_, failure) = slow_start(steps, &mut window, is_of_one, one).await;
+        self.memories.with(&job.key, |memory| memory.windows[at] = window);
+        let done = std::mem::take(&mut *lock(&done));
+        (done, failure)
     }
 
     /// Writes the label of Pods that are kept although they find no place, and of the others, by which autoscalers tell them
@@ -83,7 +150,7 @@ impl Controller {
         pass.note(failure.map_or(Ok(!marked.is_empty()), Err));
     }
 
-    fn note(&self, job: &UnitedJob, pass: &mut Pass, error: kube::Error, reason: &str) -> Option<String> {
+    fn note(&self, job: &UnitedJob, pass: &mut Pass, error: kube::Error, reason: &'static str) -> Option<String> {
         if namespace_is_ending(&error) {
             return None;
         }
@@ -98,7 +165,10 @@ impl Controller {
         // Writing to a String cannot fail.
         let _ = write!(message, "{verb} {} Subset ({})", of_verb.len(), first.kind.word());
         tracing::info!(united_deployment = %job.key, message, "wrote workloads of subsets");
-        self.context.events.normal(&reference(job.object.as_ref()), "SuccessfulUpdateSubset", &message);
+        // Of mere changes there are too many.
+        if verb != "Update" {
+            self.context.events.normal(&reference(job.object.as_ref()), "SuccessfulUpdateSubset", &message);
+        }
     }
 
     async fn carry_out_one(&self, job: &UnitedJob, step: &SubsetStep) -> kube::Result<Done> {
@@ -127,7 +197,7 @@ impl Controller {
                     Err(error) => Err(error),
                 }
             }
-            SubsetStep::Delete { kind, name, uid, version } => {
+            SubsetStep::Delete { kind, name, uid, version, .. } => {
                 let parameters = kube::api::DeleteParams {
                     propagation_policy: Some(kube::api::PropagationPolicy::Background),
                     ..only_version(uid, Some(version))

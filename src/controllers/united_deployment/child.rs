@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{apps, group_of, labels},
+    controllers::deployment_of,
     domain::kinds::united_deployment::{plan::ChildSeen, spec::ChildKind},
+    k8s::pod::Owner,
     runtime::watches::{Change, ObjectKey, Store, StoreIndex},
 };
 
@@ -98,18 +100,6 @@ fn by_owner<K: OfKind>() -> StoreIndex<Child<K>> {
     StoreIndex::new("UnitedDeployment", |child| united_owner(&child.metadata).map(|owner| owner.uid.clone()))
 }
 
-fn by_subset<K: OfKind>() -> StoreIndex<Child<K>> {
-    StoreIndex::new("subset", |child| {
-        united_owner(&child.metadata)?;
-        let namespace = child.metadata.namespace.as_deref().unwrap_or_default();
-        Some(subset_text(namespace, &subset_of(&child.metadata, &child.spec)))
-    })
-}
-
-fn subset_text(namespace: &str, subset: &str) -> String {
-    format!("{namespace}/{subset}")
-}
-
 /// The subset of a workload: by its label, or by its selector where somebody has taken the label off.
 fn subset_of(metadata: &ObjectMeta, spec: &Value) -> String {
     let label = metadata.labels.as_ref().and_then(|all| all.get(labels::SUBSET_NAME)).cloned();
@@ -128,6 +118,7 @@ fn seen<K: OfKind>(child: &Child<K>) -> ChildSeen {
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
         version: metadata.resource_version.clone().unwrap_or_default(),
+        generation: metadata.generation.unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         subset: subset_of(metadata, spec),
         is_deleting: metadata.deletion_timestamp.is_some(),
@@ -143,19 +134,17 @@ pub(super) struct OneKind<K: OfKind> {
 }
 
 impl<K: OfKind> OneKind<K> {
+    /// Of the others a few bytes are held. All are watched: the label of a subset can be taken off a workload.
     fn new() -> Self {
-        Self { store: Store::new([by_owner(), by_subset()]) }
+        Self { store: Store::of_work([by_owner()], |child| united_owner(&child.metadata).is_none()) }
     }
 
     fn of(&self, uid: &str) -> Vec<ChildSeen> {
         self.store.by_index(&by_owner(), uid).iter().map(|child| seen(child.as_ref())).collect()
     }
 
-    fn owners(&self, namespace: &str, subset: &str, controller: &str) -> Vec<ObjectKey> {
-        let found = self.store.by_index(&by_subset(), &subset_text(namespace, subset));
-        // The ReplicaSet of a Deployment begins with its name.
-        let is_its = |child: &Arc<Child<K>>| child.metadata.name.as_deref().is_some_and(|n| controller.starts_with(n));
-        found.iter().filter(|child| is_its(child)).filter_map(|child| owner_key(&child.metadata)).collect()
+    fn owner(&self, namespace: &str, name: &str) -> Option<ObjectKey> {
+        owner_key(&self.store.get(&ObjectKey::new(namespace, name))?.metadata)
     }
 
     fn put(&self, object: Value) -> Result<(), serde_json::Error> {
@@ -164,10 +153,9 @@ impl<K: OfKind> OneKind<K> {
     }
 
     /// Reads those that are there from the API server: a store that is behind would have them made twice.
-    async fn read(&self, client: &Client, namespace: &str, selector: &str) -> kube::Result<()> {
+    async fn read(&self, client: &Client, namespace: &str) -> kube::Result<()> {
         let api: Api<Child<K>> = Api::namespaced(client.clone(), namespace);
-        let params = kube::api::ListParams::default().labels(selector);
-        let ObjectList { items, .. } = api.list(&params).await?;
+        let ObjectList { items, .. } = api.list(&kube::api::ListParams::default()).await?;
         for child in items {
             self.store.upsert(child);
         }
@@ -202,13 +190,16 @@ impl Children {
         all
     }
 
-    /// The UnitedDeployments in a namespace that have a subset of this name.
-    pub(super) fn owners(&self, namespace: &str, subset: &str, controller: &str) -> Vec<ObjectKey> {
-        let mut all = self.stateful_sets.owners(namespace, subset, controller);
-        all.extend(self.advanced.owners(namespace, subset, controller));
-        all.extend(self.clone_sets.owners(namespace, subset, controller));
-        all.extend(self.deployments.owners(namespace, subset, controller));
-        all
+    /// The UnitedDeployment to which a Pod with this controller belongs.
+    pub(super) fn owner(&self, namespace: &str, controller: &Owner) -> Option<ObjectKey> {
+        let (group, name) = (group_of(&controller.api_version), &*controller.name);
+        match (group, &*controller.kind) {
+            ("apps", "StatefulSet") => self.stateful_sets.owner(namespace, name),
+            ("apps", "ReplicaSet") => self.deployments.owner(namespace, deployment_of(name)?),
+            (apps::GROUP, "StatefulSet") => self.advanced.owner(namespace, name),
+            (apps::GROUP, "CloneSet") => self.clone_sets.owner(namespace, name),
+            _ => None,
+        }
     }
 
     /// Takes over the answer to a write.
@@ -223,18 +214,12 @@ impl Children {
     }
 
     /// See [`OneKind::read`].
-    pub(super) async fn read(
-        &self,
-        kind: ChildKind,
-        client: &Client,
-        namespace: &str,
-        selector: &str,
-    ) -> kube::Result<()> {
+    pub(super) async fn read(&self, kind: ChildKind, client: &Client, namespace: &str) -> kube::Result<()> {
         match kind {
-            ChildKind::StatefulSet => self.stateful_sets.read(client, namespace, selector).await,
-            ChildKind::AdvancedStatefulSet => self.advanced.read(client, namespace, selector).await,
-            ChildKind::CloneSet => self.clone_sets.read(client, namespace, selector).await,
-            ChildKind::Deployment => self.deployments.read(client, namespace, selector).await,
+            ChildKind::StatefulSet => self.stateful_sets.read(client, namespace).await,
+            ChildKind::AdvancedStatefulSet => self.advanced.read(client, namespace).await,
+            ChildKind::CloneSet => self.clone_sets.read(client, namespace).await,
+            ChildKind::Deployment => self.deployments.read(client, namespace).await,
         }
     }
 }

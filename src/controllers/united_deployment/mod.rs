@@ -2,7 +2,7 @@
 //!
 //! - Owns: the workloads of the subsets (StatefulSets, Advanced StatefulSets, CloneSets, Deployments), the ControllerRevisions
 //!   and the status of UnitedDeployments.
-//! - Watches: UnitedDeployments, workloads with the label of a subset, Pods.
+//! - Watches: UnitedDeployments, workloads of the four kinds, of which only those of UnitedDeployments are held, Pods.
 //! - Never: touches a Pod but for one label of ours, deletes a workload whose Pods are needed, writes to a workload that is as it is to be.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which workloads and Pods there are, the plan
@@ -15,7 +15,11 @@ mod revisions;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 
@@ -36,6 +40,7 @@ use crate::{
     },
     k8s::{invalid::Invalid, pod::PodView, rbac::Rule},
     runtime::{
+        apply::namespace_is_ending,
         clock,
         events::reference,
         pass::{Memories, Pass},
@@ -88,8 +93,12 @@ struct Controller {
 struct Memory {
     /// Its revisions, for one generation.
     resolved: Option<revisions::ResolvedFor>,
-    /// The last event.
-    said: String,
+    /// The last warning for each reason.
+    said: BTreeMap<&'static str, String>,
+    /// What has been warned of since the last whole pass.
+    reasons: BTreeSet<&'static str>,
+    /// How many workloads are created, deleted and changed at a time, see [`crate::runtime::slow_start`].
+    windows: [usize; 3],
 }
 
 /// An object in one pass.
@@ -134,12 +143,10 @@ impl Controller {
                 wake::workload_changed(&change, &this.queue, &this.memories);
             })
             .following(&self.context.pods);
-        // Every one of them has the label, whoever made it.
-        let of_subsets = || Config::default().labels(labels::SUBSET_NAME);
         macro_rules! following {
             ($runner:expr, $kind:ident) => {{
                 let queue = self.queue.clone();
-                $runner.watch(self.context.api(), of_subsets(), &self.children.$kind.store, move |change| {
+                $runner.watch(self.context.api(), Config::default(), &self.children.$kind.store, move |change| {
                     child::changed(&change).into_iter().for_each(|key| queue.add(key));
                 })
             }};
@@ -164,9 +171,12 @@ impl Controller {
             Change::Deleted(old) => old,
             Change::Undecodable { .. } => return,
         };
-        let Some(subset) = pod.labels.get(labels::SUBSET_NAME) else { return };
-        let Some(controller) = &pod.controller else { return };
-        for key in self.children.owners(pod.namespace(), subset, &controller.name) {
+        // Most Pods are of no subset.
+        let Some(controller) = pod.controller.as_deref().filter(|_| pod.labels.get(labels::SUBSET_NAME).is_some())
+        else {
+            return;
+        };
+        if let Some(key) = self.children.owner(pod.namespace(), controller) {
             self.queue.add_after(key, POD_PAUSE);
         }
     }
@@ -185,14 +195,23 @@ impl Controller {
             Err(Invalid(why)) => return self.record_invalid(key, &object, &recorded, why).await,
         };
         let job = UnitedJob { key: key.clone(), object, owner, spec, recorded };
-        let resolved = self.resolve(&job).await?;
+        let resolved = match self.resolve(&job).await {
+            Ok(resolved) => resolved,
+            Err(error) => return self.record_failed(&job, error, "FailedRevisionProvision").await,
+        };
         let mut pass = Pass::default();
         self.mark(&job, &resolved.update, &mut pass).await;
         let mut children = self.observe(&job, &resolved.update);
         let mut plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
-        if self.would_create(&plan) && self.read_children(&job).await? {
-            children = self.observe(&job, &resolved.update);
-            plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
+        if self.would_create(&plan) {
+            match self.read_children(&job).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    children = self.observe(&job, &resolved.update);
+                    plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
+                }
+                Err(error) => return self.record_failed(&job, error, "FailedFindSubsets").await,
+            }
         }
         pass.look_after(plan.look);
         let failures = self.carry_out(&job, &plan, &mut pass).await;
@@ -207,6 +226,7 @@ impl Controller {
             // The one before may be one too many in the history now.
             pass.look_after(Some(Duration::ZERO));
         }
+        self.forget_said(key);
         let in_use = children.iter().map(|child| child.revision().to_owned());
         pass.note(self.tidy(&job, &resolved, in_use.collect()).await.map(|()| false));
         pass.end(|after| self.queue.add_after(key.clone(), after))
@@ -223,7 +243,7 @@ impl Controller {
         let now = clock::now();
         let generation = job.object.metadata.generation.unwrap_or_default();
         let mut wanted = status::status(&job.spec, generation, seen, plan, failures, now);
-        wanted.collision_count = (collisions != 0).then_some(collisions).or(job.recorded.collision_count);
+        wanted.collision_count = Some(collisions);
         if let Some((reason, message)) = &plan.impossible {
             let reason =
                 if *reason == "ReplicasDoNotFit" { "Failed SpecifySubsetReplicas" } else { "FailedUpdateSubset" };
@@ -256,18 +276,43 @@ impl Controller {
         recorded: &UnitedDeploymentStatus,
         why: String,
     ) -> kube::Result<Requeue> {
-        let wanted = status::invalid(recorded, object.metadata.generation.unwrap_or_default(), &why, clock::now());
+        let generation = object.metadata.generation.unwrap_or_default();
+        let wanted = status::invalid(recorded, generation, &object.spec.selector, &why, clock::now());
         let look = self.write_status(key, object, &wanted).await?;
         Ok(look.map_or(Requeue::Await, Requeue::After))
     }
 
-    /// Emits a warning, unless it is the last one again.
-    fn warn_once(&self, job: &UnitedJob, reason: &str, message: &str) {
-        let said = format!("{reason} {message}");
-        let is_new = self.memories.with(&job.key, |memory| std::mem::replace(&mut memory.said, said.clone()) != said);
+    /// Says why a pass ends before anything can be planned.
+    async fn record_failed(&self, job: &UnitedJob, error: kube::Error, reason: &'static str) -> kube::Result<Requeue> {
+        if !namespace_is_ending(&error) {
+            let why = error.to_string();
+            self.warn_once(job, reason, &why);
+            let generation = job.object.metadata.generation.unwrap_or_default();
+            let wanted = status::failed(&job.recorded, generation, &job.spec, (reason, &why), clock::now());
+            if let Err(refused) = self.write_status(&job.key, &job.object, &wanted).await {
+                tracing::warn!(united_deployment = %job.key, %refused, "the status could not be written either");
+            }
+        }
+        Err(error)
+    }
+
+    /// Emits a warning, unless this is what was last said for the same reason.
+    fn warn_once(&self, job: &UnitedJob, reason: &'static str, message: &str) {
+        let is_new = self.memories.with(&job.key, |memory| {
+            memory.reasons.insert(reason);
+            memory.said.insert(reason, message.to_owned()).as_deref() != Some(message)
+        });
         if is_new != Some(false) {
             self.context.events.warning(&reference(job.object.as_ref()), reason, message);
         }
+    }
+
+    /// At the end of a whole pass: what has not come up again is said again when it does.
+    fn forget_said(&self, key: &ObjectKey) {
+        self.memories.with(key, |memory| {
+            let reasons = std::mem::take(&mut memory.reasons);
+            memory.said.retain(|reason, _| reasons.contains(reason));
+        });
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Controller, UnitedJob};
 use crate::{
     api::{apps::united_deployment::UnitedCondition, labels},
-    controllers::{BY_CONTROLLER, BY_SUBSET, subset_key},
+    controllers::{BY_CONTROLLER, BY_DEPLOYMENT, deployment_text},
     domain::{
         kinds::united_deployment::{
             make,
@@ -20,7 +20,7 @@ use crate::{
         pod::{available::until_available, unplaced::waits_for_place},
         workload::allocation::AllocationMode,
     },
-    k8s::{pod::PodView, selector::Selector, time::Now},
+    k8s::{pod::PodView, revision, selector::Selector, time::Now},
     runtime::clock,
 };
 
@@ -60,13 +60,10 @@ impl Controller {
             return self.context.pods.by_index(&BY_CONTROLLER, &child.uid);
         }
         let Ok(selector) = Selector::of(&make::selector(&job.spec, &child.subset)) else { return Vec::new() };
-        let of_subset = self.context.pods.by_index(&BY_SUBSET, &subset_key(&job.key.namespace, &child.subset));
-        let is_its_own = |pod: &Arc<PodView>| {
-            let owner = pod.controller.as_deref().filter(|owner| owner.is("apps", "ReplicaSet"));
-            let hash = owner.and_then(|owner| owner.name.strip_prefix(&*child.name)?.strip_prefix('-'));
-            hash.is_some_and(|hash| !hash.contains('-')) && selector.matches(&pod.labels)
-        };
-        of_subset.into_iter().filter(is_its_own).collect()
+        let text = deployment_text(&job.key.namespace, &child.name);
+        let mut pods = self.context.pods.by_index(&BY_DEPLOYMENT, &text);
+        pods.retain(|pod| selector.matches(&pod.labels));
+        pods
     }
 
     /// Whether a workload would be made.
@@ -80,7 +77,7 @@ impl Controller {
         let uids = || -> Vec<String> { self.children.of(&job.owner.uid).into_iter().map(|child| child.uid).collect() };
         let before = uids();
         let (kind, namespace) = (job.spec.template.kind, &job.key.namespace);
-        self.children.read(kind, &self.context.client, namespace, labels::SUBSET_NAME).await?;
+        self.children.read(kind, &self.context.client, namespace).await?;
         Ok(before != uids())
     }
 }
@@ -91,13 +88,12 @@ fn counts(pod: &Arc<PodView>) -> bool {
 }
 
 fn reservation<'a>(job: &'a UnitedJob, child: &ChildSeen, pod: &PodView, update: &str) -> Reservation<'a> {
-    let recorded = job.recorded.subset_statuses.iter().find(|subset| subset.name == child.subset);
     let is_false = |condition: &&UnitedCondition, type_: &str| condition.type_ == type_ && condition.status == "False";
-    let marked = recorded.and_then(|subset| subset.conditions.iter().find(|c| is_false(c, schedule::SCHEDULABLE)));
+    let is_wanted = job.spec.subsets.iter().any(|subset| subset.name == child.subset);
     let updating = job.recorded.conditions.iter().find(|condition| is_false(condition, status::UPDATED));
     Reservation {
         spec: &job.spec,
-        is_marked: marked.is_some(),
+        is_marked: is_wanted && schedule::is_marked(&job.recorded, &child.subset),
         is_updated: pod.labels.get(labels::UNITED_REVISION) == Some(update),
         updating_since: updating.and_then(|condition| condition.last_transition_time),
     }
@@ -112,13 +108,15 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         let is_ready = pod.condition_is_true("Ready");
         let left = until_available(pod, min_ready, now);
         let is_available = left == Some(Duration::ZERO);
+        seen.there += 1;
         seen.ready += i32::from(is_ready);
         seen.available += i32::from(is_available);
-        let is_own = pod.labels.get(labels::UNITED_REVISION) == Some(child.revision());
+        let is_on_template = is_on_template(child, pod);
+        let is_own = is_on_template && pod.labels.get(labels::UNITED_REVISION) == Some(child.revision());
         seen.own_available += i32::from(is_available && is_own);
         seen.updated += i32::from(is_updated);
         seen.updated_ready += i32::from(is_updated && is_ready);
-        seen.updated_available += i32::from(is_updated && is_available);
+        seen.updated_available += i32::from(is_updated && is_on_template && is_available);
         if is_available && job.spec.template.kind.has_ordinals() {
             let ordinal = pod.name().rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse::<i32>().ok());
             seen.available_ordinals.extend(ordinal);
@@ -129,7 +127,8 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         if job.spec.mode == AllocationMode::Reserving {
             let (is_reserved, look) = schedule::is_reserved(pod, reservation(job, child, pod, update), now);
             seen.reserved += i32::from(is_reserved);
-            seen.update_overdue += i32::from(is_reserved && !is_updated);
+            seen.reserved_down += i32::from(is_reserved && !is_ready);
+            seen.updated_reserved_down += i32::from(is_reserved && !is_ready && is_updated && is_on_template);
             if let Some(left) = look {
                 sooner(&mut seen.until_overdue, left);
             }
@@ -141,6 +140,15 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         }
     }
     seen
+}
+
+/// Whether a Pod may be on the template that its workload has now. A changed patch is no new revision of ours: the revision of the
+/// workload itself tells its Pods apart, once its status is about its spec. A Deployment has none.
+fn is_on_template(child: &ChildSeen, pod: &PodView) -> bool {
+    let revision = child.status.get("updateRevision").and_then(Value::as_str).filter(|_| child.is_observed());
+    let of_pod = pod.labels.get(labels::CONTROLLER_REVISION_HASH);
+    let both = revision.filter(|revision| !revision.is_empty()).zip(of_pod);
+    both.is_none_or(|(revision, of_pod)| revision::is_same(revision, of_pod))
 }
 
 /// The answer to a write as JSON.

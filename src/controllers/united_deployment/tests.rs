@@ -353,6 +353,40 @@ async fn the_budget_of_the_whole_is_never_exceeded() {
     assert_eq!(world.status()["updateStatus"]["currentPartitions"], json!({"a": 0, "b": 0}));
 }
 
+/// All Pods have the label of the revision, those with the old patch too: the revision of the workload tells them apart.
+#[tokio::test(start_paused = true)]
+async fn a_changed_patch_keeps_the_budget_while_its_first_pod_is_down() {
+    let mut world = World::new("ns", "web");
+    let mut wanted = spec("i:1");
+    wanted["metadata"]["annotations"][labels::UNITED_MAX_UNAVAILABLE] = "1".into();
+    world.apply(wanted.clone());
+    world.settle().await;
+    wanted["spec"]["topology"]["subsets"][1]["patch"] = json!({"metadata": {"annotations": {"patched": "1"}}});
+    world.apply(wanted);
+    world.deliver();
+    let _ = world.controller.reconcile(&world.key()).await;
+    let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+    let (set, _) = sets.iter().find(|(_, set)| set["metadata"]["labels"][labels::SUBSET_NAME] == "b").unwrap();
+    let pods = lock(&world.server).of(&format!("/api/v1/namespaces/ns/pods/{}-", set.rsplit('/').next().unwrap()));
+    let ready = |is_ready: bool| {
+        let status = if is_ready { "True" } else { "False" };
+        json!({"phase": "Running", "conditions": [{"type": "Ready", "status": status}]})
+    };
+    for (updated, is_ready, partition) in [(0, true, 3), (1, false, 3), (1, true, 2)] {
+        let change = json!({"status": {"updateRevision": "web-b-2", "updatedReplicas": updated}});
+        lock(&world.server).change(set, &change);
+        for (index, (pod, _)) in pods.iter().enumerate() {
+            let (hash, is_ready) = if index < updated { ("web-b-2", is_ready) } else { ("web-b-1", true) };
+            let labels = json!({labels::CONTROLLER_REVISION_HASH: hash});
+            lock(&world.server).change(pod, &json!({"metadata": {"labels": labels}, "status": ready(is_ready)}));
+        }
+        world.deliver();
+        let _ = world.controller.reconcile(&world.key()).await;
+        let now = Value::clone(&lock(&world.server).objects[set]);
+        assert_eq!(now["spec"]["updateStrategy"]["partition"], partition, "{updated} updated, ready: {is_ready}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_subset_that_is_removed_or_renamed_goes_when_the_others_have_its_pods() {
     let mut world = World::new("ns", "web");
@@ -416,4 +450,330 @@ async fn numbers_that_do_not_fit_are_said_and_nothing_is_changed() {
     world.settle().await;
     assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 1)]));
     assert_eq!(world.condition("Ready")["status"], "True");
+}
+
+/// The controllers of CloneSets and kubelets, where so many Pods of subset a find a place. Returns how many Pods are ready.
+fn play_places(world: &World, places: usize) -> usize {
+    let mut server = lock(&world.server);
+    let pods_at = format!("/api/v1/namespaces/{}/pods", world.namespace);
+    let is_ready = |pod: &Value| pod["status"]["phase"] == "Running";
+    let mut all_ready = 0;
+    for (path, set) in server.of(&format!("{}/", collection(ChildKind::CloneSet, world.namespace))) {
+        let (name, labels) = (&set["metadata"]["name"], &set["spec"]["template"]["metadata"]["labels"]);
+        let replicas = usize::try_from(set["spec"]["replicas"].as_u64().unwrap()).unwrap();
+        let all = server.of(&format!("{pods_at}/")).into_iter();
+        let mut there: Vec<(String, Arc<Value>)> =
+            all.filter(|(_, pod)| pod["metadata"]["ownerReferences"][0]["name"] == *name).collect();
+        there.sort_by_key(|(_, pod)| !is_ready(pod));
+        for (path, _) in there.iter().skip(replicas) {
+            server.remove(path);
+        }
+        let free: Vec<String> = (0..replicas)
+            .map(|number| format!("{}-{number}", name.as_str().unwrap()))
+            .filter(|pod| !server.objects.contains_key(&format!("{pods_at}/{pod}")))
+            .collect();
+        for pod in free.into_iter().take(replicas.saturating_sub(there.len())) {
+            let owner = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": name,
+                "uid": set["metadata"]["uid"], "controller": true}]);
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": world.namespace,
+                "labels": labels, "ownerReferences": owner}, "status": {"phase": "Pending"}});
+            server.put(&format!("{pods_at}/{}", pod["metadata"]["name"].as_str().unwrap()), pod);
+        }
+        let is_limited = labels[labels::SUBSET_NAME] == "a";
+        let mut ready = 0;
+        for (path, pod) in there.into_iter().take(replicas) {
+            if is_ready(&pod) {
+                ready += 1;
+                continue;
+            }
+            let finds_none = is_limited && ready >= places;
+            let (phase, type_, status) =
+                if finds_none { ("Pending", "PodScheduled", "False") } else { ("Running", "Ready", "True") };
+            let condition = json!({"type": type_, "status": status, "reason": if finds_none { "Unschedulable" } else { "" },
+                "lastTransitionTime": crate::k8s::time::rfc3339(clock::now().wall)});
+            server.change(&path, &json!({"status": {"phase": phase, "conditions": [condition]}}));
+            ready += usize::from(!finds_none);
+        }
+        all_ready += ready;
+        let status = json!({"status": {"replicas": replicas, "readyReplicas": ready, "updatedReplicas": replicas}});
+        server.change(&path, &status);
+    }
+    all_ready
+}
+
+/// Passes and played Pods for five minutes. Returns the fewest Pods that were ready, and the most that there were.
+async fn play_for_minutes(world: &World, places: usize) -> (usize, usize) {
+    let (mut fewest, mut most) = (usize::MAX, 0);
+    for _ in 0..60 {
+        world.deliver();
+        let _ = world.controller.reconcile(&world.key()).await;
+        fewest = fewest.min(play_places(world, places));
+        most = most.max(lock(&world.server).of(&format!("/api/v1/namespaces/{}/pods/", world.namespace)).len());
+        tokio::time::advance(Duration::from_secs(5)).await;
+    }
+    (fewest, most)
+}
+
+fn schedulable(world: &World, subset: usize) -> (String, String) {
+    let condition = &world.status()["subsetStatuses"][subset]["conditions"][0];
+    let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_own_run() {
+    let mut wanted = spec("i:1");
+    wanted["spec"]["topology"] = json!({"subsets": [{"name": "a", "maxReplicas": 4}, {"name": "b"}], "scheduleStrategy": {"type": "Adaptive",
+        "adaptive": {"reserveUnschedulablePods": true, "rescheduleCriticalSeconds": 30, "unschedulableDuration": 60}}});
+    let world = World::new("ns", "web");
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 3).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 3)]), "one of a finds no place");
+    assert_eq!(schedulable(&world, 0), ("False".into(), "reschedule".into()));
+    // It grows while it is full: the others get them.
+    wanted["spec"]["replicas"] = 10.into();
+    wanted["spec"]["topology"]["subsets"][0]["maxReplicas"] = 8.into();
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 3).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 7)]));
+    // It has places again.
+    let (fewest, most) = play_for_minutes(&world, 20).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 8), ("b", 2)]));
+    assert_eq!((fewest, most), (10, 14), "the new ones run before others go");
+    assert_eq!(schedulable(&world, 0), ("True".into(), "reschedule".into()));
+    // A subset is added before the others.
+    wanted["spec"]["topology"]["subsets"] =
+        json!([{"name": "n", "maxReplicas": 3}, {"name": "a", "maxReplicas": 8}, {"name": "b"}]);
+    world.apply(wanted);
+    world.deliver();
+    let _ = world.controller.reconcile(&world.key()).await;
+    assert_eq!(schedulable(&world, 0), ("False".into(), "created".into()));
+    let (fewest, most) = play_for_minutes(&world, 20).await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 7), ("b", 0), ("n", 3)]));
+    assert_eq!((fewest, most), (10, 13));
+    assert_eq!(world.status()["reservedPods"], 0);
+}
+
+/// Has the events of a world sent. They are objects then.
+fn send_events(world: &mut World) {
+    let context = &world.controller.context;
+    let (events, sent) = crate::runtime::events::Recorder::new(
+        context.client.clone(),
+        "test",
+        "",
+        context.metrics.events_dropped.clone(),
+    );
+    tokio::spawn(sent);
+    world.controller = Arc::new(Controller::new(&Context { events, ..context.clone() }));
+}
+
+/// The reasons and messages of the events so far.
+fn events(world: &World) -> Vec<String> {
+    let server = lock(&world.server);
+    let all = server.objects.iter().filter(|(path, _)| path.contains("/events/"));
+    all.map(|(_, event)| format!("{} {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap()))
+        .collect()
+}
+
+fn count(events: &[String], reason: &str) -> usize {
+    events.iter().filter(|event| event.starts_with(reason)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_before_anything_is_planned_is_said_once_each_time() {
+    let mut world = World::new("ns", "web");
+    send_events(&mut world);
+    world.apply(spec("i:1"));
+    for (path, reason) in [
+        ("/apis/apps/v1/namespaces/ns/controllerrevisions", "FailedRevisionProvision"),
+        ("/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets", "FailedFindSubsets"),
+    ] {
+        lock(&world.server).unreadable = vec![path];
+        for _ in 0..3 {
+            world.deliver();
+            world.controller.reconcile(&world.key()).await.unwrap_err();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        let failure = world.condition("SubsetFailure");
+        assert_eq!((&failure["status"], &failure["reason"]), (&json!("True"), &json!(reason)));
+        assert_eq!(
+            (&world.condition("Reconciling")["status"], &world.status()["observedGeneration"]),
+            (&json!("True"), &json!(1))
+        );
+        assert_eq!(world.status()["labelSelector"], "app=web");
+    }
+    lock(&world.server).unreadable.clear();
+    world.settle().await;
+    assert_eq!((&world.condition("Ready")["status"], world.condition("SubsetFailure")), (&json!("True"), Value::Null));
+    let said = events(&world);
+    assert_eq!((count(&said, "FailedRevisionProvision "), count(&said, "FailedFindSubsets ")), (1, 1), "{said:?}");
+    // The same happens again.
+    let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+    lock(&world.server).remove(&sets[0].0);
+    lock(&world.server).unreadable = vec!["/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets"];
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap_err();
+    lock(&world.server).unreadable.clear();
+    world.settle().await;
+    assert_eq!(count(&events(&world), "FailedFindSubsets "), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_creations_have_the_event_of_openkruise_and_mere_changes_have_none() {
+    let mut world = World::new("ns", "web");
+    send_events(&mut world);
+    world.apply(spec("i:1"));
+    world.settle().await;
+    let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+    lock(&world.server).remove(&sets[0].0);
+    lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(403));
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap_err();
+    assert_eq!(world.condition("SubsetProvisioned")["status"], "False");
+    world.settle().await;
+    world.apply(spec("i:2"));
+    world.settle().await;
+    let said = events(&world);
+    assert_eq!((count(&said, "FailedUpdateSubset "), count(&said, "FailedRevisionProvision ")), (1, 0), "{said:?}");
+    let normal: Vec<&String> = said.iter().filter(|event| event.starts_with("SuccessfulUpdateSubset ")).collect();
+    assert_eq!(normal.len(), 2, "{said:?}");
+    for wanted in ["Create 2 Subset (CloneSet)", "Create 1 Subset (CloneSet)"] {
+        assert!(normal.iter().any(|event| event.ends_with(wanted)), "{said:?}");
+    }
+    // A second workload of a subset goes; the API server refuses that at first.
+    let mut second = world.children(ChildKind::CloneSet)[0].clone();
+    second["metadata"]["uid"] = "second".into();
+    second["metadata"]["name"] = "web-second".into();
+    let path = format!("{}/web-second", collection(ChildKind::CloneSet, "ns"));
+    lock(&world.server).put(&path, second);
+    lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(403));
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap_err();
+    world.settle().await;
+    assert_eq!(count(&events(&world), "FailedDeleteDuplicatedSubsets "), 1);
+    assert_eq!(world.children(ChildKind::CloneSet).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_start_slowly_and_a_refusal_of_one_keeps_no_other() {
+    let mut world = World::new("ns", "web");
+    let mut wanted = spec("i:1");
+    let all: Vec<Value> = (0..6).map(|number| json!({"name": format!("s{number}")})).collect();
+    wanted["spec"]["topology"]["subsets"] = all.into();
+    world.apply(wanted);
+    world.settle().await;
+    let empty = |world: &World| {
+        let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+        sets.iter().for_each(|(path, _)| lock(&world.server).remove(path));
+        world.deliver();
+        lock(&world.writes).clear();
+    };
+    for (code, tried) in [(403, 1), (422, 6)] {
+        empty(&world);
+        // It has grown with those that were created before.
+        world.controller.memories.with(&world.key(), |memory| memory.windows = Memory::default().windows);
+        lock(&world.server).faults.push_back(crate::controllers::fake::Fault::Error(code));
+        world.controller.reconcile(&world.key()).await.unwrap_err();
+        let created = lock(&world.writes)
+            .iter()
+            .filter(|write| write.starts_with("POST") && write.ends_with("clonesets"))
+            .count();
+        assert_eq!((created, world.children(ChildKind::CloneSet).len()), (tried, tried - 1), "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_without_the_label_of_its_subset_is_found_and_gets_it_back() {
+    let mut world = World::new("ns", "web");
+    world.apply(spec("i:1"));
+    world.settle().await;
+    let (path, _) = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns"))).remove(0);
+    lock(&world.server).change(&path, &json!({"metadata": {"labels": {labels::SUBSET_NAME: null}}}));
+    // A new manager whose watch has not brought it yet.
+    world.controller = Arc::new(Controller::new(&world.controller.context));
+    let object = lock(&world.server).objects[&world.path()].clone();
+    world.controller.objects.upsert(serde_json::from_value(Value::clone(&object)).unwrap());
+    let _ = world.controller.reconcile(&world.key()).await;
+    assert_eq!(world.children(ChildKind::CloneSet).len(), 2);
+    world.settle().await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 4)]));
+    lock(&world.writes).clear();
+    world.settle().await;
+    assert_eq!(*lock(&world.writes), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn edge_d6_a_first_spec_that_cannot_be_followed_has_its_label_selector() {
+    let world = World::new("ns", "web");
+    let mut wanted = spec("i:1");
+    wanted["spec"]["template"]["deploymentTemplate"] = json!({"spec": {}});
+    world.apply(wanted);
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap();
+    assert_eq!((&world.status()["labelSelector"], &world.status()["collisionCount"]), (&json!("app=web"), &json!(0)));
+    assert_eq!(world.condition("Stalled")["reason"], "InvalidSpec");
+}
+
+#[tokio::test(start_paused = true)]
+async fn edge_d5_a_revision_whose_name_is_taken_has_label_and_name_that_agree() {
+    let mut first = World::new("ns", "web");
+    first.apply(spec("i:1"));
+    first.settle().await;
+    assert_eq!(first.status()["collisionCount"], 0, "decision 32");
+    let taken = first.revisions()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut world = World::new("ns", "web");
+    let foreign = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 7, "data": {"of": "somebody else"},
+        "metadata": {"name": taken, "namespace": "ns", "uid": "foreign"}});
+    lock(&world.server).put(&format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{taken}"), foreign.clone());
+    world.apply(spec("i:1"));
+    for _ in 0..2 {
+        world.settle().await;
+        let revisions = world.revisions();
+        let ours: Vec<&Value> = revisions.iter().filter(|revision| revision["metadata"]["name"] != *taken).collect();
+        let [ours] = ours[..] else { panic!("{revisions:?}") };
+        let (name, labels) = (ours["metadata"]["name"].as_str().unwrap(), &ours["metadata"]["labels"]);
+        assert_eq!(name, format!("web-{}", labels["controller.kubernetes.io/hash"].as_str().unwrap()));
+        for set in world.children(ChildKind::CloneSet) {
+            assert_eq!(set["metadata"]["labels"][labels::UNITED_REVISION], name);
+            assert_eq!(set["spec"]["template"]["metadata"]["labels"][labels::UNITED_REVISION], name);
+        }
+        let status = world.status();
+        assert_eq!((&status["collisionCount"], &status["currentRevision"]), (&json!(1), &json!(name)));
+        let theirs = revisions.iter().find(|revision| revision["metadata"]["name"] == *taken).unwrap();
+        assert_eq!((&theirs["data"], &theirs["metadata"]["labels"]), (&foreign["data"], &Value::Null));
+        // A manager that starts anew counts it no second time.
+        world.controller = Arc::new(Controller::new(&world.controller.context));
+    }
+}
+
+#[test]
+fn the_owner_of_a_pod_is_found_by_the_name_of_its_controller() {
+    let children = child::Children::new();
+    let owner = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "UnitedDeployment", "name": "web", "uid": "u", "controller": true}]);
+    for (kind, owners) in
+        [(ChildKind::Deployment, owner.clone()), (ChildKind::CloneSet, owner), (ChildKind::StatefulSet, Value::Null)]
+    {
+        let object =
+            json!({"metadata": {"name": "web-a-x", "namespace": "ns", "uid": kind.word(), "ownerReferences": owners}});
+        children.put(kind, object).unwrap();
+    }
+    let of = |api_version: &str, kind: &str, name: &str| {
+        let owner: crate::k8s::pod::Owner = serde_json::from_value(
+            json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": "x", "controller": true}),
+        )
+        .unwrap();
+        children.owner("ns", &owner)
+    };
+    let web = Some(ObjectKey::new("ns", "web"));
+    assert_eq!(of("apps/v1", "ReplicaSet", "web-a-x-5d4f"), web);
+    assert_eq!(of("apps.kruise.io/v1alpha1", "CloneSet", "web-a-x"), web);
+    for (api_version, kind, name) in [
+        ("apps/v1", "ReplicaSet", "web-a-x"),
+        ("apps/v1", "ReplicaSet", "web-a-x-5d4f-7"),
+        ("apps/v1", "StatefulSet", "web-a-x"),
+        ("apps.kruise.io/v1beta1", "StatefulSet", "web-a-x"),
+        ("batch/v1", "Job", "web-a-x"),
+    ] {
+        assert_eq!(of(api_version, kind, name), None, "{kind} {name}");
+    }
 }

@@ -20,7 +20,7 @@ use crate::{
         group_of, labels,
         wr::{TargetRef, WorkloadRestart},
     },
-    controllers::BY_SIDECAR_SET,
+    controllers::{BY_CONTROLLER, BY_NAMESPACE, BY_SIDECAR_SET},
     domain::{
         budgets::disruption::Budget,
         kinds::{
@@ -201,11 +201,14 @@ impl Controller {
         requests: &Requests,
     ) -> kube::Result<Vec<PodRecord>> {
         let namespace = restart.namespace().unwrap_or_default();
-        let select =
-            |fits: &dyn Fn(&PodView) -> bool| self.context.pods.select(|pod| pod.namespace() == namespace && fits(pod));
+        let select = |fits: &dyn Fn(&PodView) -> bool| {
+            let all = self.context.pods.by_index(&BY_NAMESPACE, &namespace).into_iter();
+            all.filter(|pod| fits(pod)).collect::<Vec<_>>()
+        };
         let mut pods = match whose {
             Whose::Scope(Scope::Owner(uid)) => {
-                select(&|pod| pod.controller.as_ref().is_some_and(|owner| owner.uid == *uid))
+                let owned = self.context.pods.by_index(&BY_CONTROLLER, uid).into_iter();
+                owned.filter(|pod| pod.namespace() == namespace).collect()
             }
             Whose::Scope(Scope::Deployment(_, selector)) => select(&|pod| {
                 let is_replica_set = pod.controller.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet");
@@ -271,7 +274,7 @@ impl Controller {
             return Vec::new();
         }
         let busy = requests.busy();
-        let pods = self.context.pods.select(|pod| pod.namespace() == namespace);
+        let pods = self.context.pods.by_index(&BY_NAMESPACE, namespace);
         let with_restarts = || pods.iter().map(|pod| (pod.as_ref(), busy.contains(pod.uid())));
         budgets.iter().filter_map(|budget| Budget::of(budget, with_restarts())).collect()
     }

@@ -33,6 +33,8 @@ use super::metrics::ExpiryLabels;
 const AT_ONCE: usize = 8;
 /// After an eviction that was refused.
 const AFTER_REFUSED: Duration = Duration::from_secs(2);
+/// After a Pod has changed before its patch. That may be in what no rule reads, and then no event brings it back.
+const AFTER_CONFLICT: Duration = Duration::from_millis(200);
 
 impl Controller {
     /// Writes the status. True: it is written, or there was nothing to write.
@@ -63,6 +65,7 @@ impl Controller {
             self.metrics.expired.get_or_create(&ExpiryLabels { record }).inc();
         };
         let (events, about) = (&self.context.events, reference(spread));
+        tracing::info!(spread = %ObjectKey::of(spread), reason = event.reason(), message = event.message(), "emitted an event");
         match event {
             SpreadEvent::CreatePodFailed(_) => expired("creation"),
             SpreadEvent::DeletePodFailed(_) => expired("deletion"),
@@ -82,7 +85,9 @@ impl Controller {
         pass: &mut Pass,
     ) {
         let mut patches: HashMap<String, (Arc<PodView>, Map<String, Value>)> = HashMap::new();
-        let assigned_uids: Vec<String> = assigned.iter().map(|assigned| assigned.pod.uid().to_owned()).collect();
+        let name_of = |assigned: &Assigned| spec.subsets[assigned.subset].name.as_str();
+        let subsets: HashMap<String, &str> =
+            assigned.iter().map(|assigned| (assigned.pod.uid().to_owned(), name_of(assigned))).collect();
         for Assigned { pod, subset, mut metadata } in assigned {
             let note = annotation(&spec.name, &spec.subsets[subset].name, None);
             annotations(&mut metadata).insert(labels::MATCHED_SPREAD.into(), note.into());
@@ -101,10 +106,14 @@ impl Controller {
         let mut writes = stream::iter(writes).buffer_unordered(AT_ONCE);
         while let Some((pod, done)) = writes.next().await {
             match done {
-                Ok(Some(_)) if assigned_uids.iter().any(|uid| uid == pod.uid()) => {
+                Ok(Some(_)) if subsets.contains_key(pod.uid()) => {
                     self.metrics.assigned.inc();
+                    let subset = subsets.get(pod.uid()).copied().unwrap_or_default();
+                    let (pod, namespace) = (pod.name(), pod.namespace());
+                    tracing::info!(spread = spec.name, pod, namespace, subset, "a Pod belongs to a subset by its node");
                 }
-                Ok(_) => {}
+                Ok(Some(_)) => {}
+                Ok(None) => pass.look_after(Some(AFTER_CONFLICT)),
                 Err(error) => {
                     tracing::warn!(pod = pod.name(), namespace = pod.namespace(), %error, "a Pod of a subset is not annotated");
                     pass.note(Err(error));
@@ -137,6 +146,12 @@ impl Controller {
         let is_done = self.pods.evict(pod, &live["metadata"]["resourceVersion"]).await?;
         if is_done {
             self.metrics.evicted.inc();
+            tracing::info!(
+                spread = spec.name,
+                pod = pod.name(),
+                namespace = pod.namespace(),
+                "evicted a Pod without a place"
+            );
             let message = format!(
                 "evicted because no node of its subset has had a place for it in time: another one is made in the next subset of WorkloadSpread {}",
                 spec.name

@@ -9,11 +9,12 @@
 //! ([`crate::domain::kinds::workload_spread`]), the status, annotations, evictions.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
 
+use jiff::Timestamp;
 use kube::{Api, runtime::watcher::Config};
 
 use super::{BY_SPREAD, Context, Registration, Runner, Started, spread_text};
@@ -27,13 +28,14 @@ use crate::{
         matching,
         plan::{self, EntryKey, Home, Newest, SpreadSeen},
         replicas::version_of,
-        spec::SpreadSpec,
+        spec::{SpreadSpec, TargetKind},
         status::{self, SpreadHindrance},
     },
     k8s::{
         invalid::Invalid,
         pod::PodView,
         rbac::Rule,
+        selector::Selector,
         time::{Now, Sighting},
     },
     runtime::{
@@ -56,7 +58,6 @@ mod observe;
 mod target;
 
 use metrics::Metrics;
-use observe::deployment_of;
 use target::SpreadTargetView;
 
 /// Its line in the table.
@@ -69,7 +70,7 @@ pub const REGISTRATION: Registration = Registration {
         Rule::new(&[apps::GROUP], &["workloadspreads/status"], &["patch"]),
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "patch"]),
         Rule::new(&[""], &["pods/eviction"], &["create"]),
-        // Which ReplicaSet of a Deployment is the newest.
+        // Which of those of a Deployment is the newest; which are its own is read one by one.
         Rule::new(&["apps"], &["replicasets"], &["list"]),
         object::READ_JOBS,
         workload::READ_BUILT_IN,
@@ -116,12 +117,40 @@ struct SpreadMemory {
     target: Option<(Duration, SpreadTargetView)>,
     /// Of which version new Pods are, and when that was read.
     newest: Option<(Duration, Option<String>)>,
-    /// The UIDs of the ReplicaSets of a Deployment.
-    replica_sets: Option<BTreeSet<String>>,
+    /// The ReplicaSets of Pods that a Deployment selects.
+    sets: Option<SetsSeen>,
     /// Where Pods without a note belong, by UID, and the generation for which that was found.
     verdicts: HashMap<String, (i64, Home)>,
-    /// When the records of Pods on their way were seen first.
-    records: HashMap<EntryKey, Sighting>,
+    /// Pods without a note that could not be read, by UID.
+    unread: HashMap<String, Unread>,
+    /// The records of Pods on their way, what they say, and when they were seen first. None: nobody has looked yet.
+    records: Option<HashMap<EntryKey, (Timestamp, Sighting)>>,
+}
+
+/// A Pod that could not be read.
+#[derive(Clone, Copy)]
+struct Unread {
+    failures: u32,
+    not_before: Duration,
+}
+
+/// ReplicaSets of Pods, by UID.
+#[derive(Default)]
+struct SetsSeen {
+    /// The UID of the Deployment, and its selector: it controls no ReplicaSet with other Pods.
+    deployment: String,
+    selector: Option<Selector>,
+    /// Those that it controls.
+    own: BTreeSet<String>,
+    /// Those of which that is not known, or was not so.
+    open: BTreeMap<String, SetOpen>,
+}
+
+/// A ReplicaSet that is to be read.
+#[derive(Clone)]
+struct SetOpen {
+    name: String,
+    not_before: Duration,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -134,7 +163,7 @@ impl Controller {
     fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
-            spreads: Store::new([BY_TARGET]),
+            spreads: Store::new([BY_TARGET, StoreIndex::namespace()]),
             replicas: Replicas::new(context.client.clone()),
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
@@ -171,17 +200,20 @@ impl Controller {
     fn spread_changed(&self, change: &Change<'_, WorkloadSpread>) {
         match change {
             Change::Applied { old, new, .. } => {
-                self.queue.add(ObjectKey::of(new.as_ref()));
-                if old.is_some() {
+                let key = ObjectKey::of(new.as_ref());
+                self.queue.add(key.clone());
+                let marks = |spread: &WorkloadSpread| {
+                    (spread.metadata.generation, spread.metadata.deletion_timestamp.is_some())
+                };
+                if old.as_ref().is_some_and(|old| marks(old) == marks(new)) {
                     return;
                 }
+                self.add_others(&key);
             }
             Change::Deleted(old) => {
                 let key = ObjectKey::of(old.as_ref());
                 self.memories.forget(&key);
-                // Others may have waited for it to go.
-                let target = &old.spec.target_ref;
-                self.add_for(&target_text(&key.namespace, target.group(), &target.kind, &target.name));
+                self.add_others(&key);
             }
             Change::Undecodable { key, error } => {
                 tracing::error!(spread = %key, error, "this WorkloadSpread cannot be read and is left alone");
@@ -220,16 +252,30 @@ impl Controller {
         }
         let Some(owner) = pod.controller.as_deref() else { return };
         self.add_for(&target_text(pod.namespace(), group_of(&owner.api_version), &owner.kind, &owner.name));
-        let Some(deployment) = deployment_of(pod) else { return };
-        for spread in self.spreads.by_index(&BY_TARGET, &target_text(pod.namespace(), "apps", "Deployment", deployment))
-        {
+        if !owner.is("apps", "ReplicaSet") {
+            return;
+        }
+        let mut of_deployments = self.spreads.by_index(&StoreIndex::namespace(), pod.namespace());
+        of_deployments.retain(|spread| {
+            let target = &spread.spec.target_ref;
+            TargetKind::of(target.group(), &target.kind) == TargetKind::Deployment
+        });
+        for spread in of_deployments {
             let key = ObjectKey::of(spread.as_ref());
-            self.memories.with(&key, |memory| {
-                if let Some(known) = &mut memory.replica_sets {
-                    known.insert(owner.uid.clone());
-                }
-            });
-            self.queue.add_after(key, POD_PAUSE);
+            let concerns = self.memories.with(&key, |memory| memory.sets.as_mut().is_none_or(|sets| sets.notice(pod)));
+            if concerns.unwrap_or(true) {
+                self.queue.add_after(key, POD_PAUSE);
+            }
+        }
+    }
+
+    /// Has the others of a namespace looked at: which of them a Pod is for depends on all that may be above it.
+    fn add_others(&self, key: &ObjectKey) {
+        for spread in self.spreads.by_index(&StoreIndex::namespace(), &key.namespace) {
+            let other = ObjectKey::of(spread.as_ref());
+            if other != *key {
+                self.queue.add_after(other, POD_PAUSE);
+            }
         }
     }
 
@@ -261,7 +307,7 @@ impl Controller {
                 return self.record(key, spread, &status, None, (now, pass)).await.map(drop);
             }
         };
-        let (pods, assigned) = self.observe(key, spread, &spec, &target, pass).await;
+        let (pods, assigned) = self.observe(key, spread, &spec, &target, (now, &mut *pass)).await?;
         let active = pods.iter().filter(|pod| pod.pod.is_active());
         let versions = active.map(|pod| version_of(spec.target_kind, &pod.pod.labels)).collect();
         let newest: Newest = self.newest(key, spread, &spec, &versions, (now, &mut *pass)).await;
@@ -271,6 +317,7 @@ impl Controller {
         pass.look_after(plan.look);
         let status = status::status(Some(&spec), Ok(&plan), &before, generation, now.wall);
         if self.record(key, spread, &status, Some(&plan), (now, &mut *pass)).await? {
+            self.remember(key, spread, &assigned);
             self.annotate(&spec, assigned, &plan, pass).await;
             self.evict(&spec, &plan, pass).await;
         }

@@ -9,14 +9,15 @@ use std::{
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value};
 
-use super::{BY_SPREAD, Controller, spread_text, target::SpreadTargetView};
+use super::{BY_SPREAD, Controller, SetOpen, SetsSeen, SpreadMemory, Unread, spread_text, target::SpreadTargetView};
 use crate::{
     api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
     controllers::BY_CONTROLLER,
     domain::kinds::workload_spread::{
-        adopt, inject, matching,
+        adopt::{self, Rooms},
+        inject,
+        matching::{self, Above},
         plan::{EntryKey, Home, SpreadPod, records},
-        replicas::version_of,
         spec::{SpreadSpec, TargetKind},
     },
     k8s::{
@@ -24,14 +25,22 @@ use crate::{
         pod::PodView,
         time::{Now, Sighting},
     },
-    runtime::{pass::Pass, watches::ObjectKey},
+    runtime::{
+        events::reference,
+        object::{self, Found},
+        pass::Pass,
+        queue::Backoff,
+        watches::{ObjectKey, StoreIndex},
+    },
 };
 
 /// Reads at a time, and in one pass.
 const AT_ONCE: usize = 8;
-const MOST_READ: usize = 500;
+pub(super) const MOST_READ: usize = 500;
 /// After a Pod or its node could not be read.
-const AFTER_UNREAD: Duration = Duration::from_secs(2);
+const AFTER_UNREAD: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::from_secs(60) };
+/// Between two looks at a ReplicaSet that the Deployment selects and does not control.
+const AFTER_FOREIGN: Duration = Duration::from_secs(30);
 
 /// A Pod that gets the note of a subset.
 #[derive(Clone, Debug)]
@@ -50,21 +59,15 @@ impl Controller {
         spread: &WorkloadSpread,
         spec: &SpreadSpec,
         target: &SpreadTargetView,
-        pass: &mut Pass,
-    ) -> (Vec<SpreadPod>, Vec<Assigned>) {
-        let mut pods = self.pods_of(key, spec, target);
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<(Vec<SpreadPod>, Vec<Assigned>)> {
+        let mut pods = self.pods_of(key, spec, target, (now, &mut *pass)).await?;
         pods.sort_by(|a, b| (a.created, a.name()).cmp(&(b.created, b.name())));
         let mut known: Vec<SpreadPod> = Vec::with_capacity(pods.len());
         let mut unknown = Vec::new();
-        for pod in pods {
-            match pod
-                .rare()
-                .spread
-                .as_deref()
-                .filter(|note| note.name == *spec.name || self.is_of_other(key, spread, &note.name))
-            {
-                // Another one for the same target has it.
-                Some(note) if note.name != *spec.name => {}
+        let before = self.standing_before(key, spread);
+        for pod in pods.into_iter().filter(|pod| !is_of_other(&before, spread, target, pod)) {
+            match pod.rare().spread.as_deref().filter(|note| note.name == *spec.name) {
                 Some(note) => {
                     let home = spec.position(&note.subset).map_or(Home::Nowhere, Home::Subset);
                     known.push(SpreadPod { pod, home });
@@ -73,10 +76,13 @@ impl Controller {
             }
         }
         let uids: HashSet<&str> = unknown.iter().map(|pod| pod.uid()).collect();
-        self.memories.with(key, |memory| memory.verdicts.retain(|uid, _| uids.contains(uid.as_str())));
+        self.memories.with(key, |memory| {
+            memory.verdicts.retain(|uid, _| uids.contains(uid.as_str()));
+            memory.unread.retain(|uid, _| uids.contains(uid.as_str()));
+        });
         drop(uids);
-        let mut rooms = Rooms::new(spec, target.total, &known);
-        let mut whole = self.read_missed(key, spread, &unknown, pass).await;
+        let mut rooms = Rooms::new(spec, target.total, (&known, &unknown), spread.status.as_ref());
+        let mut whole = self.read_missed(key, spread, &unknown, (now, pass)).await;
         let mut assigned = Vec::new();
         for pod in unknown {
             let home = self.home_of(key, spread, spec, (&pod, whole.remove(pod.uid())), &rooms);
@@ -90,22 +96,28 @@ impl Controller {
             }
             known.push(SpreadPod { pod, home });
         }
-        (known, assigned)
+        Ok((known, assigned))
     }
 
-    /// Whether another WorkloadSpread for the same target has this name.
-    fn is_of_other(&self, key: &ObjectKey, spread: &WorkloadSpread, name: &str) -> bool {
-        let other = self.spreads.get(&ObjectKey::new(&key.namespace, name));
-        other.is_some_and(|other| {
-            other.metadata.deletion_timestamp.is_none() && matching::has_same_target(&other, spread)
-        })
+    /// Those of its namespace that stand before it, sorted by age.
+    fn standing_before(&self, key: &ObjectKey, spread: &WorkloadSpread) -> Vec<Arc<WorkloadSpread>> {
+        let mut before = self.spreads.by_index(&StoreIndex::namespace(), &key.namespace);
+        before.retain(|other| matching::stands_before(other, spread));
+        matching::by_age(&mut before);
+        before
     }
 
-    fn pods_of(&self, key: &ObjectKey, spec: &SpreadSpec, target: &SpreadTargetView) -> Vec<Arc<PodView>> {
+    async fn pods_of(
+        &self,
+        key: &ObjectKey,
+        spec: &SpreadSpec,
+        target: &SpreadTargetView,
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<Vec<Arc<PodView>>> {
         let store = &self.context.pods;
         let mut pods = match spec.target_kind {
             TargetKind::Deployment => {
-                let sets = self.replica_sets(key, spec);
+                let sets = self.replica_sets(key, target, (now, pass)).await?;
                 sets.iter().flat_map(|uid| store.by_index(&BY_CONTROLLER, uid)).collect()
             }
             TargetKind::Custom => {
@@ -122,28 +134,69 @@ impl Controller {
                 && spec.filter.as_ref().is_none_or(|filter| filter.matches(&pod.labels))
                 && seen.insert(pod.uid().to_owned())
         });
-        pods
+        Ok(pods)
     }
 
-    /// The UIDs of the ReplicaSets of a Deployment, by the names of those that its Pods have. Those that are new are noted
-    /// when a Pod of theirs is.
-    fn replica_sets(&self, key: &ObjectKey, spec: &SpreadSpec) -> BTreeSet<String> {
-        let known = self.memories.with(key, |memory| memory.replica_sets.clone()).flatten();
-        if let Some(known) = known {
-            return known;
+    /// The UIDs of the ReplicaSets that a Deployment controls, of those that have Pods. Each one is read once; one with Pods
+    /// that the Deployment selects and that is not its own may still be adopted.
+    ///
+    /// # Errors
+    /// One of them cannot be read: without it Pods would be counted as gone.
+    async fn replica_sets(
+        &self,
+        key: &ObjectKey,
+        target: &SpreadTargetView,
+        (now, pass): (Now, &mut Pass),
+    ) -> kube::Result<BTreeSet<String>> {
+        let is_known =
+            |memory: &mut SpreadMemory| memory.sets.as_ref().is_some_and(|sets| sets.deployment == target.uid);
+        if !self.memories.with(key, is_known).unwrap_or_default() {
+            // Before the Pods are looked through: those that come meanwhile are noticed too.
+            let (deployment, selector) = (target.uid.clone(), target.selector.clone());
+            let sets = SetsSeen { deployment, selector, ..SetsSeen::default() };
+            self.memories.with(key, |memory| memory.sets = Some(sets));
+            let pods = self.context.pods.select(|pod| pod.namespace() == &*key.namespace);
+            self.memories.with(key, |memory| {
+                let Some(sets) = &mut memory.sets else { return };
+                for pod in &pods {
+                    sets.notice(pod);
+                }
+            });
         }
-        let is_its_own =
-            |pod: &PodView| pod.namespace() == &*key.namespace && deployment_of(pod) == Some(spec.target.as_str());
-        let found = self.context.pods.select(is_its_own);
-        let found: BTreeSet<String> =
-            found.iter().filter_map(|pod| Some(pod.controller.as_ref()?.uid.clone())).collect();
-        self.memories
-            .with(key, |memory| {
-                let all = memory.replica_sets.get_or_insert_default();
-                all.extend(found);
-                all.clone()
-            })
-            .unwrap_or_default()
+        let open = |memory: &mut SpreadMemory| memory.sets.as_ref().map(|sets| sets.open.clone());
+        let open = self.memories.with(key, open).flatten().unwrap_or_default();
+        for (uid, SetOpen { name, not_before }) in open {
+            let left = not_before.saturating_sub(now.mono);
+            if !left.is_zero() {
+                pass.look_after(Some(left));
+                continue;
+            }
+            let read = object::read(&self.context.client, &key.namespace, ("apps/v1", "ReplicaSet", &name)).await?;
+            let set = match read {
+                Found::Object(set) if set.pointer("/metadata/uid").and_then(Value::as_str) == Some(&uid) => Some(set),
+                _ => None,
+            };
+            let owner = set.as_ref().and_then(Above::of);
+            self.memories.with(key, |memory| {
+                let Some(sets) = &mut memory.sets else { return };
+                match owner {
+                    Some(owner) if owner.uid == target.uid => drop(sets.own.insert(uid.clone())),
+                    _ if set.is_some() => {
+                        let not_before = now.mono + AFTER_FOREIGN;
+                        sets.open.insert(uid, SetOpen { name, not_before });
+                        return;
+                    }
+                    // Its Pods are nobody's, and will be gone or get another controller.
+                    _ => {}
+                }
+                sets.open.remove(&uid);
+            });
+        }
+        let sets =
+            self.memories.with(key, |memory| memory.sets.as_ref().map(|sets| (sets.own.clone(), sets.open.len())));
+        let (own, open) = sets.flatten().unwrap_or_default();
+        pass.look_after((open > 0).then_some(AFTER_FOREIGN));
+        Ok(own)
     }
 
     /// Reads Pods without a note and their nodes, by UID, a few at a time: those of which it is not known where they belong.
@@ -152,12 +205,20 @@ impl Controller {
         key: &ObjectKey,
         spread: &WorkloadSpread,
         pods: &[Arc<PodView>],
-        pass: &mut Pass,
+        (now, pass): (Now, &mut Pass),
     ) -> HashMap<String, (Value, Arc<NodeView>)> {
         let is_open = |pod: &&Arc<PodView>| {
             !pod.node_name.is_empty() && pod.is_active() && self.verdict(key, spread, pod).is_none()
         };
-        let open: Vec<Arc<PodView>> = pods.iter().filter(is_open).cloned().collect();
+        let mut open: Vec<Arc<PodView>> = pods.iter().filter(is_open).cloned().collect();
+        let put_off = self.memories.with(key, |memory| memory.unread.clone()).unwrap_or_default();
+        open.retain(|pod| {
+            let left = put_off.get(pod.uid()).map(|unread| unread.not_before.saturating_sub(now.mono));
+            let left = left.filter(|left| !left.is_zero());
+            pass.look_after(left);
+            left.is_none()
+        });
+        // What is read now is found out or put off: the others get their turn.
         pass.again |= open.len() > MOST_READ;
         let reads = open.into_iter().take(MOST_READ).map(|pod| async move {
             let read = async { Ok((self.pods.read(&pod).await?, self.context.nodes.find(&pod.node_name).await?)) };
@@ -168,14 +229,21 @@ impl Controller {
         let mut found = HashMap::new();
         while let Some((pod, read)) = reads.next().await {
             match read {
-                Ok((Some(whole), Some(node))) => drop(found.insert(pod.uid().to_owned(), (whole, node))),
+                Ok((Some(whole), Some(node))) => {
+                    found.insert(pod.uid().to_owned(), (whole, node));
+                    continue;
+                }
                 // One of them is on its way out.
                 Ok(_) => {}
                 Err(error) => {
                     tracing::debug!(spread = %key, pod = pod.name(), %error, "where a Pod belongs is not known yet");
-                    pass.look_after(Some(AFTER_UNREAD));
                 }
             }
+            let failures = put_off.get(pod.uid()).map_or(0, |unread| unread.failures);
+            let wait = AFTER_UNREAD.delay(failures);
+            let unread = Unread { failures: failures.saturating_add(1), not_before: now.mono + wait };
+            self.memories.with(key, |memory| memory.unread.insert(pod.uid().to_owned(), unread));
+            pass.look_after(Some(wait));
         }
         found
     }
@@ -201,12 +269,31 @@ impl Controller {
         }
         let Some((whole, node)) = whole else { return Home::Unknown };
         let home = adopt::subset_of(spec, &whole, &node, &rooms.of(pod)).map_or(Home::Nowhere, Home::Subset);
-        let generation = spread.metadata.generation.unwrap_or_default();
-        self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
+        if home == Home::Nowhere {
+            let node = pod.node_name.as_str();
+            tracing::info!(spread = %key, pod = pod.name(), node, "a Pod is in no subset: none fits its node");
+            let message = format!("Pod {} is in no subset: none fits its node {node}", pod.name());
+            self.context.events.warning(&reference(spread), "PodNotSpread", &message);
+        }
+        if home == Home::Nowhere {
+            let generation = spread.metadata.generation.unwrap_or_default();
+            self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
+        }
         home
     }
 
-    /// How old the records of Pods on their way are. What this process has seen begin is measured with its own clock.
+    /// Remembers where Pods belong that are counted there in the status. Before that the webhook may have given the room that
+    /// was seen to another Pod.
+    pub(super) fn remember(&self, key: &ObjectKey, spread: &WorkloadSpread, assigned: &[Assigned]) {
+        let generation = spread.metadata.generation.unwrap_or_default();
+        self.memories.with(key, |memory| {
+            let homes = assigned.iter().map(|one| (one.pod.uid().to_owned(), (generation, Home::Subset(one.subset))));
+            memory.verdicts.extend(homes);
+        });
+    }
+
+    /// How old the records of Pods on their way are: since this process has seen them appear. Of those that were there at its
+    /// first look only the clock of their writer, in another process, says how old they are.
     pub(super) fn ages(
         &self,
         key: &ObjectKey,
@@ -214,52 +301,70 @@ impl Controller {
         now: Now,
     ) -> BTreeMap<EntryKey, Duration> {
         let ages = self.memories.with(key, |memory| {
+            let mut known = memory.records.take();
+            let is_first = known.is_none();
             let mut sightings = HashMap::new();
             for (entry, since) in records(status) {
-                let seen = memory.records.remove(&entry).unwrap_or_else(|| Sighting::found(now, since));
-                sightings.insert(entry, seen);
+                // A namesake has a record of its own.
+                let known = known.as_mut().and_then(|known| known.remove(&entry)).filter(|(of, _)| *of == since);
+                let new = || if is_first { Sighting::found(now, since) } else { Sighting::live(now) };
+                sightings.insert(entry, (since, known.map_or_else(new, |(_, seen)| seen)));
             }
-            memory.records = sightings;
-            memory.records.iter().map(|(entry, seen)| (entry.clone(), seen.age(now))).collect()
+            let ages = sightings.iter().map(|(entry, (_, seen))| (entry.clone(), seen.age(now))).collect();
+            memory.records = Some(sightings);
+            ages
         });
         ages.unwrap_or_default()
     }
 }
 
-/// How many Pods of each version and subset there are.
-struct Rooms<'a> {
-    spec: &'a SpreadSpec,
-    limits: Vec<Option<i32>>,
-    there: HashMap<(String, usize), i32>,
+/// Whether a Pod is for another one, which stands before this one. What is above the target and its controller only the
+/// webhook has followed: what it has noted holds.
+fn is_of_other(
+    before: &[Arc<WorkloadSpread>],
+    spread: &WorkloadSpread,
+    target: &SpreadTargetView,
+    pod: &PodView,
+) -> bool {
+    if before.is_empty() {
+        return false;
+    }
+    let reference = &spread.spec.target_ref;
+    let own = Above {
+        api_version: reference.api_version.clone(),
+        kind: reference.kind.clone(),
+        name: reference.name.clone(),
+        uid: target.uid.clone(),
+    };
+    let chain: Vec<Above> =
+        pod.controller.as_deref().map(Above::of_pod).into_iter().chain([own]).chain(target.above.clone()).collect();
+    let is_noted = |other: &Arc<WorkloadSpread>| {
+        let target = &other.spec.target_ref;
+        TargetKind::of(target.group(), &target.kind) == TargetKind::Custom
+            && pod.rare().spread.as_deref().is_some_and(|note| other.metadata.name.as_deref() == Some(&note.name))
+            && matching::selects(other, &pod.labels)
+    };
+    matching::choose(before, &chain, &pod.labels).is_some() || before.iter().any(is_noted)
 }
 
-impl<'a> Rooms<'a> {
-    fn new(spec: &'a SpreadSpec, total: i32, known: &[SpreadPod]) -> Self {
-        let mut rooms = Self { spec, limits: spec.limits(total), there: HashMap::new() };
-        for pod in known {
-            rooms.take(&pod.pod, pod.home);
+impl SetsSeen {
+    /// Whether the ReplicaSet of a Pod may be one of the Deployment.
+    fn may_have(&self, pod: &PodView) -> bool {
+        let is_of_set = pod.controller.as_deref().is_some_and(|owner| owner.is("apps", "ReplicaSet"));
+        is_of_set && self.selector.as_ref().is_none_or(|selector| selector.matches(&pod.labels))
+    }
+
+    /// Notes the ReplicaSet of a Pod. Whether it is one of the Deployment, or was not known.
+    pub(super) fn notice(&mut self, pod: &PodView) -> bool {
+        let Some(owner) = pod.controller.as_deref().filter(|_| self.may_have(pod)) else { return false };
+        if self.own.contains(&owner.uid) {
+            return true;
         }
-        rooms
-    }
-
-    fn take(&mut self, pod: &PodView, home: Home) {
-        if let Home::Subset(index) = home
-            && pod.is_active()
-        {
-            *self.there.entry((version_of(self.spec.target_kind, &pod.labels), index)).or_default() += 1;
+        let is_new = !self.open.contains_key(&owner.uid);
+        if is_new {
+            let open = SetOpen { name: owner.name.clone(), not_before: Duration::ZERO };
+            self.open.insert(owner.uid.clone(), open);
         }
+        is_new
     }
-
-    /// Which subsets have room for a Pod.
-    fn of(&self, pod: &PodView) -> Vec<bool> {
-        let version = version_of(self.spec.target_kind, &pod.labels);
-        let there = |index: usize| self.there.get(&(version.clone(), index)).copied().unwrap_or_default();
-        self.limits.iter().enumerate().map(|(index, max)| max.is_none_or(|max| there(index) < max)).collect()
-    }
-}
-
-/// The Deployment of a Pod, by the name of its ReplicaSet.
-pub(super) fn deployment_of(pod: &PodView) -> Option<&str> {
-    let owner = pod.controller.as_deref().filter(|owner| owner.is("apps", "ReplicaSet"))?;
-    owner.name.rsplit_once('-').map(|(deployment, _)| deployment)
 }

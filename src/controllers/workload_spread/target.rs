@@ -9,12 +9,17 @@ use super::Controller;
 use crate::{
     api::{apps::workload_spread::WorkloadSpread, labels},
     domain::kinds::workload_spread::{
+        matching::Above,
         plan::Newest,
         replicas,
         spec::{SpreadSpec, TargetKind},
         status::SpreadHindrance,
     },
-    k8s::{invalid::Invalid, selector, time::Now},
+    k8s::{
+        invalid::Invalid,
+        selector::{self, Selector},
+        time::Now,
+    },
     runtime::{
         kruise_configuration as configuration,
         object::{self, Found},
@@ -36,6 +41,10 @@ const NEWEST_LASTS: Duration = Duration::from_secs(1);
 pub(super) struct SpreadTargetView {
     pub(super) uid: String,
     pub(super) total: i32,
+    /// What controls it.
+    pub(super) above: Option<Above>,
+    /// The selector of a Deployment: it controls no ReplicaSet with other Pods.
+    pub(super) selector: Option<Selector>,
     is_going: bool,
 }
 
@@ -108,6 +117,8 @@ impl Controller {
         let view = SpreadTargetView {
             uid: text("/metadata/uid").unwrap_or_default().to_owned(),
             total,
+            above: Above::of(&target),
+            selector: selector_of(&target).and_then(|selector| Selector::of(&selector).ok()),
             is_going: text("/metadata/deletionTimestamp").is_some(),
         };
         Ok(if view.is_going { Err(SpreadHindrance::Going) } else { Ok(view) })
@@ -150,9 +161,13 @@ impl Controller {
         let reference = &spread.spec.target_ref;
         let names = (reference.api_version.as_str(), reference.kind.as_str(), reference.name.as_str());
         let Found::Object(deployment) = object::read(client, &key.namespace, names).await? else { return Ok(None) };
-        let selector = deployment.pointer("/spec/selector").cloned().unwrap_or_default();
-        let Ok(selector) = serde_json::from_value::<LabelSelector>(selector) else { return Ok(None) };
+        let Some(selector) = selector_of(&deployment) else { return Ok(None) };
         let sets = object::replica_sets(client, &key.namespace, &selector::text_of(&selector)).await?;
         Ok(replicas::newest(&deployment, &sets))
     }
+}
+
+/// `spec.selector` of a workload, where it has the usual form.
+fn selector_of(workload: &Value) -> Option<LabelSelector> {
+    serde_json::from_value(workload.pointer("/spec/selector")?.clone()).ok()
 }

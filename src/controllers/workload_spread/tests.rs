@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     controllers::{fake::Server, in_memory},
     k8s::time::rfc3339,
-    runtime::{lock, watches::StoredObject},
+    runtime::{events::Recorder, lock, watches::StoredObject},
 };
 
 mod simulation;
@@ -21,20 +21,34 @@ const NODES: &str = "/api/v1/nodes/";
 const NOTE: &str = "apps.kruise.io/matched-workloadspread";
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
+/// How many more writes a manager makes before its process ends; None: it goes on.
+type Lives = Arc<Mutex<Option<usize>>>;
+
 /// Objects, the controller, and what watches have brought to it.
 struct World {
     server: Arc<Mutex<Server>>,
     controller: Arc<Controller>,
     /// Writes of Pods.
     pod_writes: Arc<Mutex<Vec<String>>>,
+    lives: Lives,
+    /// Reasons and messages of events.
+    events: Arc<Mutex<Vec<String>>>,
 }
 
-fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>) -> Arc<Controller> {
-    let (server, writes) = (server.clone(), writes.clone());
+fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>, lives: &Lives) -> Arc<Controller> {
+    let (server, writes, lives) = (server.clone(), writes.clone(), lives.clone());
+    *lock(&lives) = None;
     let context = in_memory::context(move |parts, body| {
         let path = parts.uri.path();
-        if parts.method != Method::GET && path.contains("/pods/") {
-            lock(&writes).push(path.rsplit("/pods/").next().unwrap().to_owned());
+        if parts.method != Method::GET {
+            match &mut *lock(&lives) {
+                Some(0) => return (503, json!({"kind": "Status", "status": "Failure", "code": 503})),
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            if path.contains("/pods/") {
+                lock(&writes).push(path.rsplit("/pods/").next().unwrap().to_owned());
+            }
         }
         answer(&mut lock(&server), parts, body)
     });
@@ -97,7 +111,40 @@ impl World {
             Ok(())
         })));
         let pod_writes: Arc<Mutex<Vec<String>>> = Arc::default();
-        Self { controller: manager(&server, &pod_writes), server, pod_writes }
+        let lives = Lives::default();
+        Self { controller: manager(&server, &pod_writes, &lives), server, pod_writes, lives, events: Arc::default() }
+    }
+
+    /// Another process, to which watches bring everything that is there.
+    fn restart(&mut self) {
+        self.controller = manager(&self.server, &self.pod_writes, &self.lives);
+        let all: Vec<String> = {
+            let mut server = lock(&self.server);
+            server.news.clear();
+            server.objects.keys().cloned().collect()
+        };
+        all.iter().for_each(|path| self.deliver(path));
+    }
+
+    /// Another process, whose events are kept.
+    fn hear_events(&mut self) {
+        let (server, events) = (self.server.clone(), self.events.clone());
+        let mut context = in_memory::context(move |parts, body| {
+            if parts.uri.path().ends_with("/events") {
+                let event: Value = serde_json::from_slice(body).unwrap();
+                lock(&events).push(format!(
+                    "{} {}",
+                    event["reason"].as_str().unwrap(),
+                    event["message"].as_str().unwrap()
+                ));
+                return (201, event);
+            }
+            answer(&mut lock(&server), parts, body)
+        });
+        let (recorder, send) = Recorder::new(context.client.clone(), "test", "", Default::default());
+        tokio::spawn(send);
+        context.events = recorder;
+        self.controller = Arc::new(Controller::new(&context));
     }
 
     /// With a CloneSet, a node in each zone and a WorkloadSpread.
@@ -232,6 +279,7 @@ async fn takeover_of_recorded_objects_writes_no_pod() {
         world.put(&path, object);
     }
     let before = world.get("/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/spread").unwrap();
+    let last = world.put(&format!("{NODES}last"), node("last", "a"));
     // The versions of the fake API server begin anew.
     let fresh: WorkloadSpread = serde_json::from_value(Value::clone(&before)).unwrap();
     world.controller.spreads.remove(&ObjectKey::new("golden", "spread"), None);
@@ -243,6 +291,13 @@ async fn takeover_of_recorded_objects_writes_no_pod() {
         assert_eq!(after["status"][field], before["status"][field], "{field}");
     }
     assert_eq!(after["spec"], before["spec"]);
+    // One write of the status, with our conditions; then it rests.
+    let version = |object: &Value| -> u64 { object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap() };
+    assert_eq!(version(&after), version(&last) + 1);
+    tokio::time::advance(Duration::from_secs(120)).await;
+    world.controller.reconcile(&ObjectKey::new("golden", "spread")).await.unwrap();
+    let later = world.get("/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/spread").unwrap();
+    assert_eq!((version(&later), lock(&world.pod_writes).len()), (version(&after), 0));
     assert_eq!(after["status"]["conditions"].as_array().unwrap().len(), 3, "our own");
 }
 
@@ -305,12 +360,17 @@ async fn an_annotation_keeps_patches_off_pods_that_were_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_whose_node_fits_no_subset_is_said_and_goes_first() {
-    let world = World::with(1, json!({}));
+    let mut world = World::with(1, json!({}));
+    world.hear_events();
     world.put(&format!("{NODES}c"), node("c", "c"));
     world.pod("p1", "c", json!({}));
-    world.settle("ws").await;
+    for _ in 0..2 {
+        world.settle("ws").await;
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
     assert_eq!((world.annotation("p1", NOTE), world.annotation("p1", COST).as_deref()), (None, Some("-300")));
     assert_eq!(world.reason("ws"), "Ready BeyondLimits");
+    assert_eq!(*lock(&world.events), ["PodNotSpread Pod p1 is in no subset: none fits its node c"], "once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,6 +390,137 @@ async fn a_creation_that_was_refused_gives_its_place_back_within_30_s() {
     assert_eq!(world.status("ws")["versionedSubsetStatuses"], Value::Null);
     let labels = metrics::ExpiryLabels { record: "creation" };
     assert_eq!(world.controller.metrics.expired.get_or_create(&labels).get(), 1);
+}
+
+/// The records of subset a.
+fn creating(since: jiff::Timestamp) -> Value {
+    let entry = json!([{"name": "a", "replicas": 0, "missingReplicas": 1, "creatingPods": {"p1": rfc3339(since)}}, {"name": "b", "replicas": 0, "missingReplicas": -1}]);
+    json!({"status": {"versionedSubsetStatuses": {"versionIgnored": entry}}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_ends_by_the_clock_of_the_manager_and_not_by_that_of_the_webhook() {
+    for ahead in [-3600, -29, 0, 3600] {
+        let mut world = World::with(3, json!({}));
+        world.settle("ws").await;
+        let since = clock::now().wall + jiff::SignedDuration::from_secs(ahead);
+        world.change(&format!("{SPREADS}ws"), creating(since));
+        world.settle("ws").await;
+        assert_eq!(world.counts()[0], (0, 1), "a Pod is coming, {ahead} s");
+        tokio::time::advance(Duration::from_secs(25)).await;
+        world.settle("ws").await;
+        assert_eq!(world.counts()[0], (0, 1), "its place is kept, {ahead} s");
+        // Of what it finds, another process knows only what the record says; what is in the future begins now.
+        world.restart();
+        world.settle("ws").await;
+        assert_eq!(
+            world.counts()[0],
+            if ahead > 0 { (0, 1) } else { (0, if ahead == 0 { 1 } else { 2 }) },
+            "{ahead} s"
+        );
+        tokio::time::advance(Duration::from_secs(28)).await;
+        world.settle("ws").await;
+        assert_eq!(world.counts()[0], (0, 2), "and given back, {ahead} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namesake_that_is_recorded_anew_has_its_time_before_it() {
+    let world = World::with(3, json!({}));
+    world.settle("ws").await;
+    world.change(&format!("{SPREADS}ws"), creating(clock::now().wall));
+    world.settle("ws").await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    world.change(&format!("{SPREADS}ws"), creating(clock::now().wall));
+    world.settle("ws").await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_cannot_be_read_are_tried_again_later_each_time() {
+    let world = World::with(1, json!({}));
+    let many = observe::MOST_READ + 1;
+    for i in 0..many {
+        // There is no such node.
+        world.pod(&format!("gone-{i:04}"), "gone", json!({}));
+    }
+    for wait in [2, 4, 8] {
+        let Requeue::After(after) = world.settle("ws").await else { panic!("it looks again") };
+        assert!(after > Duration::from_secs(1) && after <= Duration::from_secs(wait), "{after:?} instead of {wait} s");
+        tokio::time::advance(Duration::from_secs(wait)).await;
+    }
+    // Those that can be read do not wait for the others.
+    world.pod("p1", "a", json!({}));
+    world.settle("ws").await;
+    assert!(world.annotation("p1", NOTE).is_some());
+    lock(&world.server).broken.push("/api/v1/namespaces/ns/pods/broken");
+    world.pod("broken", "a", json!({}));
+    let Requeue::After(after) = world.settle("ws").await else { panic!("it looks again") };
+    assert!(after > Duration::from_secs(1), "{after:?}");
+    lock(&world.server).broken.clear();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    world.settle("ws").await;
+    assert!(world.annotation("broken", NOTE).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_room_goes_to_the_new_pod_when_its_record_comes_before_that_of_a_missed_one() {
+    let world = World::with(2, json!({"spec": {"subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}]}}));
+    world.pod("p1", "a", json!({}));
+    world.deliver_all();
+    // The webhook gives the room to another Pod, and the manager hears of it by the conflict alone.
+    let since = rfc3339(clock::now().wall);
+    let entry = json!([{"name": "a", "replicas": 0, "missingReplicas": 0, "creatingPods": {"p2": since}},
+        {"name": "b", "replicas": 0, "missingReplicas": -1}]);
+    world.change(
+        &format!("{SPREADS}ws"),
+        json!({"status": {"observedGeneration": 1, "versionedSubsetStatuses": {"versionIgnored": entry}}}),
+    );
+    let ws = ObjectKey::new("ns", "ws");
+    world.controller.reconcile(&ws).await.unwrap();
+    assert_eq!(world.annotation("p1", NOTE), None, "its room is not on record");
+    world.controller.reconcile(&ws).await.unwrap();
+    assert_eq!(world.annotation("p1", NOTE).as_deref(), Some("{\"name\":\"ws\",\"subset\":\"b\"}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_changed_before_its_note_is_noted_although_no_rule_reads_the_change() {
+    let world = World::with(1, json!({}));
+    world.pod("p1", "a", json!({}));
+    world.deliver_all();
+    world.change(&format!("{PODS}p1"), json!({"status": {"hostIP": "192.0.2.1"}}));
+    let ws = ObjectKey::new("ns", "ws");
+    let again = world.controller.reconcile(&ws).await.unwrap();
+    assert_eq!(world.annotation("p1", NOTE), None, "the patch was bound to what it had read");
+    let Requeue::After(after) = again else { panic!("it looks again: {again:?}") };
+    assert!(after <= Duration::from_secs(1), "{after:?}");
+    world.controller.reconcile(&ws).await.unwrap();
+    assert!(world.annotation("p1", NOTE).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_refused_after_the_webhook_makes_room_for_5_s() {
+    let mut world = World::with(2, json!({}));
+    world.hear_events();
+    for name in ["p1", "p2"] {
+        world.pod(name, "a", noted("a"));
+    }
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (2, 0));
+    let since = rfc3339(clock::now().wall);
+    let entry = json!([{"name": "a", "replicas": 2, "missingReplicas": 1, "deletingPods": {"p1": since}}]);
+    world.change(&format!("{SPREADS}ws"), json!({"status": {"versionedSubsetStatuses": {"versionIgnored": entry}}}));
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (2, 1), "as if a PodDisruptionBudget had refused the eviction");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    world.settle("ws").await;
+    assert_eq!(world.counts()[0], (2, 0));
+    let labels = metrics::ExpiryLabels { record: "deletion" };
+    assert_eq!(world.controller.metrics.expired.get_or_create(&labels).get(), 1);
+    tokio::task::yield_now().await;
+    assert!(lock(&world.events).iter().any(|event| event.starts_with("DeletePodFailed Pod p1")), "{:?}", world.events);
 }
 
 #[tokio::test(start_paused = true)]
@@ -440,40 +631,68 @@ async fn pods_that_find_no_place_are_evicted_once_it_is_on_record_that_their_sub
     assert_eq!(condition(&world), "True");
 }
 
-const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/ns/deployments/web";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments/";
+const REPLICA_SETS: &str = "/apis/apps/v1/namespaces/ns/replicasets/";
+
+fn template(image: &str, hash: Option<&str>) -> Value {
+    let mut template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}});
+    if let Some(hash) = hash {
+        template["metadata"]["labels"]["pod-template-hash"] = hash.into();
+    }
+    template
+}
+
+impl World {
+    /// A Deployment, whose Pods have the label `app: web` as those of all here.
+    fn deployment(&self, name: &str, image: &str) {
+        let selector = json!({"matchLabels": {"app": "web"}});
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"}, "spec": {"replicas": 2, "selector": selector, "template": template(image, None)}});
+        self.put(&format!("{DEPLOYMENTS}{name}"), deployment);
+    }
+
+    fn replica_set(&self, name: &str, of: Option<&str>, (image, hash): (&str, &str)) {
+        let owners = match of {
+            Some(of) => {
+                let uid = self.get(&format!("{DEPLOYMENTS}{of}")).unwrap()["metadata"]["uid"].clone();
+                json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": of, "uid": uid, "controller": true}])
+            }
+            None => json!([]),
+        };
+        let path = format!("{REPLICA_SETS}{name}");
+        let uid = self.get(&path).map(|old| old["metadata"]["uid"].clone()).unwrap_or_default();
+        let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": "ns", "uid": uid, "labels": {"app": "web", "pod-template-hash": hash}, "ownerReferences": owners}, "spec": {"replicas": 2, "template": template(image, Some(hash))}});
+        self.put(&path, set);
+    }
+
+    fn pod_of_set(&self, name: &str, set: &str, on: &str, annotations: Value) {
+        let live = self.get(&format!("{REPLICA_SETS}{set}")).unwrap();
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": live["metadata"]["uid"], "controller": true}]);
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "ownerReferences": owner, "annotations": annotations, "labels": live["spec"]["template"]["metadata"]["labels"]},
+            "spec": {"nodeName": on, "containers": []}, "status": {"phase": "Running"}});
+        self.put(&format!("{PODS}{name}"), pod);
+    }
+
+    fn spread_on(&self, name: &str, created: i64, (kind, target): (&str, &str)) {
+        let created = format!("2026-01-01T00:00:0{created}Z");
+        let target = json!({"apiVersion": "apps/v1", "kind": kind, "name": target});
+        let changes = json!({"metadata": {"name": name, "creationTimestamp": created}, "spec": {"targetRef": target}});
+        self.put(&format!("{SPREADS}{name}"), spread(changes));
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn during_a_roll_out_of_a_deployment_old_pods_go_from_the_first_subset_on() {
     let world = World::new();
-    let template = |image: &str, hash: Option<&str>| {
-        let mut template =
-            json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}});
-        if let Some(hash) = hash {
-            template["metadata"]["labels"]["pod-template-hash"] = hash.into();
-        }
-        template
-    };
-    let selector = json!({"matchLabels": {"app": "web"}});
-    let deployment = json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": 2, "selector": selector, "template": template("i:2", None)}});
-    let uid = world.put(DEPLOYMENT, deployment)["metadata"]["uid"].clone();
+    world.deployment("web", "i:2");
     for (hash, image) in [("old", "i:1"), ("new", "i:2")] {
-        let owner =
-            json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": uid, "controller": true}]);
         let name = format!("web-{hash}");
-        let set = json!({"metadata": {"name": name, "namespace": "ns", "labels": {"pod-template-hash": hash}, "ownerReferences": owner}, "spec": {"template": template(image, Some(hash))}});
-        let set = world.put(&format!("/apis/apps/v1/namespaces/ns/replicasets/{name}"), set)["metadata"]["uid"].clone();
+        world.replica_set(&name, Some("web"), (image, hash));
         for subset in ["a", "b"] {
-            let owner =
-                json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": set, "controller": true}]);
-            let pod = json!({"metadata": {"name": format!("{name}-{subset}"), "namespace": "ns", "ownerReferences": owner, "annotations": noted(subset), "labels": {"pod-template-hash": hash}},
-                "spec": {"nodeName": subset, "containers": []}, "status": {"phase": "Running"}});
-            world.put(&format!("{PODS}{name}-{subset}"), pod);
+            world.pod_of_set(&format!("{name}-{subset}"), &name, subset, noted(subset));
         }
     }
-    world.put(
-        &format!("{SPREADS}ws"),
-        spread(json!({"spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment"}}})),
-    );
+    world.spread_on("ws", 0, ("Deployment", "web"));
     world.settle("ws").await;
     let cost = |pod: &str| world.annotation(pod, COST).unwrap();
     assert_eq!(
@@ -487,7 +706,96 @@ async fn during_a_roll_out_of_a_deployment_old_pods_go_from_the_first_subset_on(
     assert_eq!(world.counts(), [(2, 0), (2, -1)]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn replica_sets_are_those_that_the_deployment_controls_whatever_their_names_are() {
+    let world = World::new();
+    for name in ["web", "web-web"] {
+        world.deployment(name, "i:1");
+    }
+    for (name, of) in [("web-1", Some("web")), ("legacy", Some("web")), ("web-2", Some("web-web")), ("web-3", None)] {
+        world.replica_set(name, of, ("i:1", name));
+        world.pod_of_set(&format!("{name}-pod"), name, "a", noted("a"));
+    }
+    world.spread_on("ws", 0, ("Deployment", "web"));
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(2, 0), (0, -1)], "those of web-2 and web-3 are not its own");
+    assert_eq!(world.annotation("web-2-pod", COST), None);
+    // It takes over one that nobody controls, and makes another.
+    world.replica_set("web-3", Some("web"), ("i:1", "web-3"));
+    world.replica_set("web-4", Some("web"), ("i:1", "web-4"));
+    world.pod_of_set("web-4-pod", "web-4", "b", noted("b"));
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(2, 0), (1, -1)], "a new one is found by its Pod");
+    tokio::time::advance(Duration::from_secs(31)).await;
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(3, 0), (1, -1)], "and one that is adopted after a while");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_not_counted_as_gone_while_their_replica_set_cannot_be_read() {
+    let mut world = World::new();
+    world.deployment("web", "i:1");
+    world.replica_set("web-1", Some("web"), ("i:1", "1"));
+    world.pod_of_set("p1", "web-1", "a", noted("a"));
+    world.spread_on("ws", 0, ("Deployment", "web"));
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(1, 1), (0, -1)]);
+    world.restart();
+    lock(&world.server).broken.push("/apis/apps/v1/namespaces/ns/replicasets/web-1");
+    world.reconcile("ws").await.unwrap_err();
+    assert_eq!(world.counts(), [(1, 1), (0, -1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_on_one_chain_of_owners_the_older_has_the_pods_and_both_come_to_rest() {
+    for (created, first, second) in [([0, 1], "on-deployment", "on-set"), ([1, 0], "on-set", "on-deployment")] {
+        let world = World::new();
+        world.deployment("web", "i:1");
+        world.replica_set("web-1", Some("web"), ("i:1", "1"));
+        for name in ["a", "b"] {
+            world.put(&format!("{NODES}{name}"), node(name, name));
+        }
+        world.spread_on("on-deployment", created[0], ("Deployment", "web"));
+        world.spread_on("on-set", created[1], ("ReplicaSet", "web-1"));
+        // One that the webhook has missed, and one that the younger one had before the older one was restored.
+        world.pod_of_set("p1", "web-1", "a", json!({}));
+        let note = |spread: &str| format!("{{\"name\":\"{spread}\",\"subset\":\"a\"}}");
+        world.pod_of_set("p2", "web-1", "a", json!({NOTE: note(second)}));
+        let both = async || {
+            for name in [second, first, second, first] {
+                world.settle(name).await;
+            }
+        };
+        both().await;
+        for pod in ["p1", "p2"] {
+            assert_eq!(world.annotation(pod, NOTE), Some(note(first)));
+        }
+        let replicas = |name: &str| world.status(name)["subsetStatuses"][0]["replicas"].clone();
+        assert_eq!((replicas(first), replicas(second)), (json!(2), json!(0)));
+        let writes = lock(&world.pod_writes).len();
+        both().await;
+        assert_eq!(lock(&world.pod_writes).len(), writes, "nobody writes any more");
+        lock(&world.server).remove(&format!("{SPREADS}{first}"));
+        world.settle(second).await;
+        assert_eq!(world.annotation("p1", NOTE), Some(note(second)), "once it is gone the other one has them");
+    }
+}
+
 #[test]
 fn c1_with_its_gate_off_the_controller_is_not_started() {
     assert_eq!(REGISTRATION.gate, Some("WorkloadSpread"));
+}
+
+#[test]
+fn every_target_but_jobs_and_kinds_of_others_is_watched() {
+    for (group, kind, is_watched) in [
+        ("apps.kruise.io", "CloneSet", true),
+        ("apps.kruise.io", "StatefulSet", true),
+        ("apps", "Deployment", true),
+        ("apps", "ReplicaSet", true),
+        ("apps", "StatefulSet", true),
+        ("batch", "Job", false),
+    ] {
+        assert_eq!(Kind::of(group, kind).is_some(), is_watched, "{group} {kind}: others are read every 30 s");
+    }
 }

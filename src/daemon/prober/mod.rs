@@ -41,7 +41,7 @@ use crate::{
         node::{Changed, Handler, Settings, Tally},
         slots::Slots,
     },
-    k8s::{account, pod::PodView},
+    k8s::{account, pod::PodView, time::doubled},
     runtime::{
         clock,
         events::Recorder,
@@ -415,7 +415,7 @@ impl Prober {
 }
 
 fn backoff(failures: u32) -> Duration {
-    Duration::from_secs(1 << failures.min(6)).min(LONGEST_BACKOFF)
+    doubled(Duration::from_secs(1), failures, LONGEST_BACKOFF)
 }
 
 #[cfg(test)]

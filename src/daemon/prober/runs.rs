@@ -15,7 +15,7 @@ use crate::{
         slots::Turn,
     },
     k8s::pod::PodView,
-    runtime::{clock, events::Recorder, watches::jitter},
+    runtime::{clock, events::Recorder, retry::jitter},
 };
 
 impl Prober {

@@ -41,12 +41,17 @@ pub fn wanted(pod: &Value) -> Result<Option<Vec<i32>>, Invalid> {
     if annotations.is_some_and(|annotations| annotations[labels::LAUNCH_PRIORITY] == labels::LAUNCH_PRIORITY_ORDERED) {
         return Ok(Some((0..).take(containers.len()).map(|i: i32| -i).collect()));
     }
-    let priorities: Vec<i32> = containers.iter().map(priority).collect::<Result<_, _>>()?;
+    let priorities = containers.iter().map(priority).collect::<Result<Vec<i32>, _>>();
+    let priorities = priorities.map_err(|Invalid(why)| Invalid(format!("spec.containers: {why}")))?;
     let first = priorities.first().copied().unwrap_or_default();
     Ok(priorities.iter().any(|other| *other != first).then_some(priorities))
 }
 
-fn priority(container: &Value) -> Result<i32, Invalid> {
+/// The priority of a container.
+///
+/// # Errors
+/// It is none, with its container.
+pub fn priority(container: &Value) -> Result<i32, Invalid> {
     let variables = container.get("env").and_then(Value::as_array).into_iter().flatten();
     let Some(variable) = variables.rev().find(|variable| variable["name"] == labels::ENV_LAUNCH_PRIORITY) else {
         return Ok(0);
@@ -57,7 +62,7 @@ fn priority(container: &Value) -> Result<i32, Invalid> {
         let shown: String = text.chars().take(80).collect();
         let from = if variable.get("valueFrom").is_some_and(|from| !from.is_null()) { " from elsewhere" } else { "" };
         Invalid(format!(
-            "spec.containers: {} of container {} is {shown:?}{from}; want a whole number from -{max} to {max}, written out",
+            "{} of container {} is {shown:?}{from}; want a whole number from -{max} to {max}, written out",
             labels::ENV_LAUNCH_PRIORITY,
             container["name"],
             max = i32::MAX

@@ -24,7 +24,7 @@ use crate::{
     },
     k8s::{
         pod::{ContainerState, ContainerView, EndsWithJob, PodView},
-        time::Now,
+        time::{Now, doubled},
     },
 };
 
@@ -237,8 +237,8 @@ fn request(pod: &PodView, containers: &[&str], requests: &[Arc<ContainerRecreate
         None => 1,
         Some((number, request)) => {
             let ended = request.status.as_ref().and_then(|status| status.completion_time);
-            let doublings = u32::try_from(requests.len().saturating_sub(1)).unwrap_or(u32::MAX).min(8);
-            let pause = (RETRY * 2_u32.pow(doublings)).min(LONGEST_RETRY);
+            let before = u32::try_from(requests.len().saturating_sub(1)).unwrap_or(u32::MAX);
+            let pause = doubled(RETRY, before, LONGEST_RETRY);
             let left = pause.saturating_sub(ended.map_or(pause, |ended| now.since(ended)));
             if !left.is_zero() {
                 return TerminatorPlan { step: None, look: Some(left) };

@@ -23,6 +23,9 @@ pub struct AllocationSubset {
     pub reserved: i32,
     /// Whether new Pods find a place in it, as far as is known.
     pub is_schedulable: bool,
+    /// Whether more Pods of it have to run first, before they count: its others did not find a place a moment ago, or it had
+    /// none so far. Only [`AllocationMode::Reserving`] reads it.
+    pub is_on_trial: bool,
 }
 
 impl Default for AllocationSubset {
@@ -36,6 +39,7 @@ impl Default for AllocationSubset {
             ready: 0,
             reserved: 0,
             is_schedulable: true,
+            is_on_trial: false,
         }
     }
 }
@@ -214,26 +218,28 @@ fn reserving(total: i32, subsets: &[AllocationSubset], bounds: &[(i32, i32)]) ->
     let ideal = in_order(total, bounds);
     let mut left = total;
     let mut capacity: Vec<i32> = subsets.iter().map(capacity).collect();
-    let mut give = |index: usize, wanted: i32| {
+    let mut give = |index: usize, wanted: i32, left: &mut i32| {
         let capacity = &mut capacity[index];
         // Of what is wanted, so much is expected to run; the others stay and wait for a place.
         let runs = wanted.clamp(0, *capacity);
-        let taken = runs.min(left);
-        left -= taken;
+        let taken = runs.min(*left);
+        *left -= taken;
         *capacity -= taken;
         if taken < runs { taken } else { wanted.max(0) }
     };
-    let mut all: Vec<i32> = bounds.iter().enumerate().map(|(index, (min, _))| give(index, *min)).collect();
+    let mut all: Vec<i32> = bounds.iter().enumerate().map(|(index, (min, _))| give(index, *min, &mut left)).collect();
     for (index, subset) in subsets.iter().enumerate() {
         let has = all[index];
         let (_, max) = bounds[index];
-        let up_to = if is_healthy(subset) {
-            max
-        } else {
-            // What it has may stay, but no more than it would get if there was place for all.
-            subset.current.clamp(0, max).min(ideal[index].max(capacity_of(subset)))
+        // Where Pods wait for a place there are no more than it would get if there was place for all, or is still to be given.
+        let of_use = ideal[index].max(capacity_of(subset)).max(has.saturating_add(left));
+        let up_to = match (is_healthy(subset), subset.is_on_trial) {
+            (true, false) => max,
+            (true, true) => max.min(of_use),
+            // What it has may stay.
+            (false, _) => subset.current.clamp(0, max).min(of_use),
         };
-        all[index] += give(index, up_to.saturating_sub(has));
+        all[index] += give(index, up_to.saturating_sub(has), &mut left);
     }
     all
 }
@@ -244,7 +250,7 @@ fn is_healthy(subset: &AllocationSubset) -> bool {
 
 /// How many of a subset's replicas are expected to run.
 fn capacity(subset: &AllocationSubset) -> i32 {
-    if is_healthy(subset) { i32::MAX } else { capacity_of(subset) }
+    if is_healthy(subset) && !subset.is_on_trial { i32::MAX } else { capacity_of(subset) }
 }
 
 fn capacity_of(subset: &AllocationSubset) -> i32 {

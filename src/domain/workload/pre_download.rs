@@ -15,15 +15,13 @@ use crate::{
         hash,
         int_or_percent::{IntOrPercent, Round},
         invalid::Invalid,
-        name::LONGEST_LABEL,
+        name::{LONGEST_LABEL, LONGEST_NAME, cut},
         revision,
     },
 };
 
 /// With so few Pods an update is over before a job would be.
 const FEW: i32 = 3;
-/// Longest name of an object.
-const LONGEST_NAME: usize = 253;
 
 /// What a decision rests on.
 #[derive(Debug)]
@@ -245,8 +243,7 @@ fn job_name(revision: &str, container: &str) -> String {
         return name;
     }
     let mark = hash::safe_encode(hash::fnv1a_32(name.bytes()));
-    let kept = name.get(..LONGEST_NAME - 1 - mark.len()).unwrap_or_default();
-    format!("{}-{mark}", kept.trim_end_matches(['-', '.']))
+    format!("{}-{mark}", cut(&name, LONGEST_NAME - 1 - mark.len()))
 }
 
 /// Whether a job is one that the workload with this UID made.

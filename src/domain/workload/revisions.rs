@@ -102,6 +102,16 @@ pub fn superfluous<'a>(known: &'a [Known], live: &BTreeSet<&str>, limit: i32) ->
     old[..old.len().saturating_sub(keep)].to_vec()
 }
 
+/// The revisions that are deleted, oldest first, so that at most `limit` remain in total. Only those that somebody is on may
+/// be more; the newest one is never among them.
+pub fn superfluous_of_total<'a>(known: &'a [Known], live: &BTreeSet<&str>, limit: i32) -> Vec<&'a Known> {
+    let there: Vec<&Known> = known.iter().filter(|known| !known.is_deleting).collect();
+    let excess = there.len().saturating_sub(usize::try_from(limit.clamp(1, MOST_KEPT)).unwrap_or(1));
+    let older = there.iter().copied().take(there.len().saturating_sub(1));
+    let is_live = |known: &&Known| live.iter().any(|live| revision::is_same(live, &known.name));
+    older.filter(|known| !is_live(known)).take(excess).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -193,5 +203,29 @@ mod tests {
         assert_eq!(old(&list, &["web-d"], -3), ["web-a", "web-b", "web-c"]);
         let many: Vec<Known> = (0..1002).map(|number| known(&format!("web-{number}"), number, "")).collect();
         assert_eq!(old(&many, &[], i32::MAX), ["web-0", "web-1"], "there is a bound");
+    }
+    #[test]
+    fn a15_of_a_total_those_in_use_are_a_part() {
+        let list = [known("a", 1, ""), known("b", 2, ""), known("c", 3, ""), known("d", 4, "")];
+        let old = |live: &[&str], limit| -> Vec<&str> {
+            let live = live.iter().copied().collect();
+            superfluous_of_total(&list, &live, limit).into_iter().map(|known| known.name.as_str()).collect()
+        };
+        for (live, limit, wanted) in [
+            (vec![], 4, vec![]),
+            (vec!["d"], 3, vec!["a"]),
+            (vec!["a", "d"], 3, vec!["b"]),
+            (vec!["a", "d"], 2, vec!["b", "c"]),
+            (vec!["a", "b", "d"], 2, vec!["c"]),
+            (vec!["a", "b", "c", "d"], 1, vec![]),
+            (vec![], 1, vec!["a", "b", "c"]),
+            (vec![], 0, vec!["a", "b", "c"]),
+            (vec![], -3, vec!["a", "b", "c"]),
+        ] {
+            assert_eq!(old(&live, limit), wanted, "{live:?} {limit}");
+        }
+        let deleted = [Known { is_deleting: true, ..known("a", 1, "") }, known("b", 2, "")];
+        assert!(superfluous_of_total(&deleted, &BTreeSet::new(), 1).is_empty());
+        assert!(superfluous_of_total(&[], &BTreeSet::new(), 1).is_empty());
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use kube::core::Status;
 use tokio::sync;
 
-use crate::runtime::lock;
+use crate::{k8s::time::doubled, runtime::lock};
 
 /// How long a refusal is remembered: longer than the longest pause between two passes over a workload.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -112,7 +112,7 @@ impl Doubt {
 }
 
 fn pause(times: u32) -> Duration {
-    FIRST_PAUSE.saturating_mul(1 << times.min(16)).min(LONGEST_PAUSE)
+    doubled(FIRST_PAUSE, times, LONGEST_PAUSE)
 }
 
 #[cfg(test)]

@@ -9,11 +9,12 @@
 //! namespaces that are labelled `kruise.rs/sidecars: required` such a Pod is refused; they have an entry of their own, which
 //! fails closed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{
     api::{
@@ -58,7 +59,12 @@ pub fn handle_required(context: Arc<Context>, request: Request) -> BoxFuture<'st
     })
 }
 
+/// A Pod that is refused without its sidecars gets no second answer, without its subset, after this time: both together would
+/// take longer than the API server waits.
+const SECOND_ANSWER: Duration = Duration::from_secs(1);
+
 async fn answer(context: &Context, request: &Request, is_required: bool) -> Decision {
+    let begun = Instant::now();
     // What a subset makes of a Pod is a Pod as any other to all that follows. A dry run would count a Pod that never comes.
     let placed = match request.dry_run {
         true => Placed::default(),
@@ -68,13 +74,13 @@ async fn answer(context: &Context, request: &Request, is_required: bool) -> Deci
     match (admit_placed(context, request, pod, is_required).await, &placed.pod) {
         (Ok(admitted), _) => Ok(with_subset(&request.object, pod, admitted, placed.warning)),
         // Without its subset it is as its author wrote it.
-        (Err(denied), Some(_)) => {
+        (Err(denied), Some(_)) if !is_required || begun.elapsed() < SECOND_ANSWER => {
             let admitted =
                 admit_placed(context, request, &request.object, is_required).await.map_err(|_| denied.clone())?;
             let warning = format!("the Pod is created in no subset: {}", denied.message);
             Ok(with_subset(&request.object, &request.object, admitted, Some(warning)))
         }
-        (Err(denied), None) => Err(denied),
+        (Err(denied), _) => Err(denied),
     }
 }
 
@@ -94,7 +100,7 @@ async fn admit_placed(context: &Context, request: &Request, pod: &Value, is_requ
         context.sidecars.outcome(&request.namespace, pod, &request.uid),
         context.pod_states.of(&request.namespace, pod),
     );
-    let outcome = match outcome {
+    let mut outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) if is_required => return Err(Denied::internal(format!("{error}; {REQUIRED}"))),
         Err(error) => {
@@ -102,10 +108,11 @@ async fn admit_placed(context: &Context, request: &Request, pod: &Value, is_requ
             Outcome::default()
         }
     };
+    let combined = combine(&context.gates, pod, &mut outcome, is_required, random);
     if !request.dry_run {
         context.sidecars.count(&outcome);
     }
-    let admitted = combine(&context.gates, pod, outcome, is_required, random)?;
+    let admitted = combined?;
     let restored = state.and_then(|state| restored(pod, &admitted, &state));
     Ok(match restored {
         Some(restored) => {
@@ -137,44 +144,50 @@ const REQUIRED: &str =
 /// The most warnings of one answer.
 const MOST_WARNINGS: usize = 5;
 
-/// The sidecars, and what [`admit`] does with the Pod that has them.
+/// The sidecars, and what [`admit`] does with the Pod that has them. What is not injected after all is noted in the outcome.
 ///
 /// # Errors
 /// Those of [`admit`]; and a SidecarSet is left out although sidecars are required.
 fn combine(
     gates: &FeatureGates,
     pod: &Value,
-    outcome: Outcome,
+    outcome: &mut Outcome,
     is_required: bool,
     random: [u8; name::SUFFIX],
 ) -> Decision {
+    let injected = std::mem::take(&mut outcome.injected);
     let left_out = outcome.left_out.iter();
     let mut warnings: Vec<String> =
         left_out.map(|LeftOut { set, reason }| format!("SidecarSet {set} is not injected: {reason}")).collect();
     if is_required && let Some(first) = warnings.first() {
         return Err(Denied::forbidden(format!("{first}; {REQUIRED}")));
     }
-    warnings.extend(outcome.remarks);
+    warnings.append(&mut outcome.remarks);
     warnings.truncate(MOST_WARNINGS);
     if outcome.patch.is_empty() {
         return admit(gates, pod, random).map(|admitted| Admitted { warnings, ..admitted });
     }
     let mut with_sidecars = pod.clone();
-    let injected = serde_json::from_value::<json_patch::Patch>(outcome.patch.into())
+    let patch = serde_json::from_value::<json_patch::Patch>(std::mem::take(&mut outcome.patch).into())
         .map_err(|error| error.to_string())
         .and_then(|patch| {
             json_patch::patch(&mut with_sidecars, &patch).map_err(|error| error.to_string())?;
             let admitted = admit(gates, &with_sidecars, random).map_err(|denied| denied.message)?;
             Ok(json_patch::Patch([patch.0, admitted.patch.0].concat()))
         });
-    match injected {
-        Ok(patch) => Ok(Admitted { patch, warnings }),
+    match patch {
+        Ok(patch) => {
+            outcome.injected = injected;
+            Ok(Admitted { patch, warnings })
+        }
         Err(error) if is_required => {
             Err(Denied::forbidden(format!("the sidecars cannot be injected: {error}; {REQUIRED}")))
         }
         // Without them it is as its author wrote it.
         Err(error) => {
             let admitted = admit(gates, pod, random)?;
+            let left_out = injected.into_iter().map(|set| LeftOut { set, reason: error.clone() });
+            outcome.left_out.extend(left_out);
             warnings.insert(0, format!("no SidecarSet is injected: {error}"));
             Ok(Admitted { warnings, ..admitted })
         }
@@ -325,7 +338,7 @@ mod tests {
         let gates = FeatureGates::default();
         let pod = json!({"metadata": {"name": "db-0"}, "spec": {"containers": [{"name": "main"}]}});
         let agent = json!({"name": "agent", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "1"}]});
-        let admitted = combine(&gates, &pod, outcome(add(agent), &[]), false, [0; 5]).unwrap();
+        let admitted = combine(&gates, &pod, &mut outcome(add(agent), &[]), false, [0; 5]).unwrap();
         let host = "kubernetes.io/hostname";
         let state: PersistentPodState = serde_json::from_value(json!({"metadata": {"name": "keep"},
             "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"},
@@ -353,7 +366,7 @@ mod tests {
         let gates = FeatureGates::default();
         let mut one = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main"}]}});
         let agent = json!({"name": "agent", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "1"}]});
-        let admitted = combine(&gates, &one, outcome(add(agent), &[]), false, [0; 5]).unwrap();
+        let admitted = combine(&gates, &one, &mut outcome(add(agent), &[]), false, [0; 5]).unwrap();
         json_patch::patch(&mut one, &admitted.patch).unwrap();
         let key = |i: usize| {
             let env = one["spec"]["containers"][i]["env"].as_array().unwrap().last().unwrap().clone();
@@ -367,7 +380,7 @@ mod tests {
         let gates = FeatureGates::default();
         let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main"}]}});
         let left = [("mesh", "no image"), ("log", "no volume")];
-        let admitted = combine(&gates, &pod, outcome(json!([]), &left), false, [0; 5]).unwrap();
+        let admitted = combine(&gates, &pod, &mut outcome(json!([]), &left), false, [0; 5]).unwrap();
         assert_eq!(
             (admitted.patch.0.len(), admitted.warnings),
             (
@@ -382,27 +395,32 @@ mod tests {
         let bad = json!({"name": "agent", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "soon"}]});
         let nowhere = json!([{"op": "replace", "path": "/spec/none/0", "value": 1}]);
         for patch in [add(bad), nowhere, json!([{"op": "odd"}])] {
-            let admitted = combine(&gates, &pod, outcome(patch, &[]), false, [0; 5]).unwrap();
+            let mut outcome = Outcome { injected: vec!["a".into()], ..outcome(patch, &[]) };
+            let admitted = combine(&gates, &pod, &mut outcome, false, [0; 5]).unwrap();
+            assert_eq!((outcome.injected.len(), outcome.left_out.len()), (0, 1), "it is counted as what it is");
             assert!(admitted.patch.0.is_empty() && admitted.warnings[0].starts_with("no SidecarSet is injected: "));
         }
         let many: Vec<(&str, &str)> = std::iter::repeat_n(("a", "b"), 50).collect();
-        assert_eq!(combine(&gates, &pod, outcome(json!([]), &many), false, [0; 5]).unwrap().warnings.len(), 5);
+        assert_eq!(combine(&gates, &pod, &mut outcome(json!([]), &many), false, [0; 5]).unwrap().warnings.len(), 5);
     }
 
     #[test]
     fn where_sidecars_are_required_a_pod_without_them_is_refused() {
         let gates = FeatureGates::default();
         let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main"}]}});
-        let denied = combine(&gates, &pod, outcome(json!([]), &[("mesh", "no image")]), true, [0; 5]).unwrap_err();
+        let denied = combine(&gates, &pod, &mut outcome(json!([]), &[("mesh", "no image")]), true, [0; 5]).unwrap_err();
         assert_eq!(denied.code, 403);
         assert_eq!(
             denied.message,
             "SidecarSet mesh is not injected: no image; the namespace is labelled kruise.rs/sidecars: required, so no Pod is \
              created in it without its sidecars"
         );
-        assert_eq!(combine(&gates, &pod, outcome(json!([{"op": "odd"}]), &[]), true, [0; 5]).unwrap_err().code, 403);
-        assert!(combine(&gates, &pod, outcome(json!([]), &[]), true, [0; 5]).is_ok());
-        assert!(combine(&gates, &pod, outcome(add(json!({"name": "a"})), &[]), true, [0; 5]).is_ok());
+        assert_eq!(
+            combine(&gates, &pod, &mut outcome(json!([{"op": "odd"}]), &[]), true, [0; 5]).unwrap_err().code,
+            403
+        );
+        assert!(combine(&gates, &pod, &mut outcome(json!([]), &[]), true, [0; 5]).is_ok());
+        assert!(combine(&gates, &pod, &mut outcome(add(json!({"name": "a"})), &[]), true, [0; 5]).is_ok());
     }
 
     #[test]
@@ -431,7 +449,7 @@ mod tests {
         let gates = FeatureGates::default();
         let pod = prioritized("5", json!({"generateName": "web-"}));
         let agent = add(json!({"name": "agent", "image": "a:1"}));
-        let admission = combine(&gates, &pod, outcome(agent, &[]), false, [0, 1, 2, 3, 4]).unwrap();
+        let admission = combine(&gates, &pod, &mut outcome(agent, &[]), false, [0, 1, 2, 3, 4]).unwrap();
         let mut admitted = pod;
         json_patch::patch(&mut admitted, &admission.patch).unwrap();
         assert_eq!(admitted["metadata"]["name"], "web-bcdfg");
@@ -490,5 +508,25 @@ mod tests {
         let denied =
             admit(&FeatureGates::default(), &prioritized("1", json!({"name": "x".repeat(250)})), [0; 5]).unwrap_err();
         assert!(denied.code == 400 && denied.message.contains("metadata.name"), "{denied:?}");
+    }
+
+    /// No API server, and no list of SidecarSets yet; the only subset of a WorkloadSpread has no limit.
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_refused_without_its_sidecars_is_not_judged_twice_in_the_time_of_one() {
+        let broken = tower::service_fn(async |_: axum::http::Request<kube::client::Body>| {
+            Err::<axum::http::Response<kube::client::Body>, _>(std::io::Error::other("no API server in this test"))
+        });
+        let client = kube::Client::new(broken, "default");
+        let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
+        context.pod_states.know_of_none();
+        context.spreads.know(&[json!({"metadata": {"name": "ws", "namespace": "ns", "uid": "w"},
+            "spec": {"targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"},
+                "subsets": [{"name": "a"}]}})]);
+        let request = json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "object": pod("apps.kruise.io/v1alpha1", true, &[])});
+        let request: Request = serde_json::from_value(request).unwrap();
+        let begun = Instant::now();
+        let denied = handle_required(Arc::new(context), request).await.unwrap_err();
+        assert!(denied.message.contains("still being read"), "{}", denied.message);
+        assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     }
 }

@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::{
     api::{
         feature_gates::FeatureGates,
-        labels::{RELATED_PUB, STATIC_POD_MIRROR},
+        labels::{MATCHED_SPREAD, RELATED_PUB, STATIC_POD_MIRROR},
         policy,
     },
     domain::budgets::unavailable::{self as rule, Operation, update},
@@ -58,6 +58,8 @@ pub const RBAC: &[Rule] = &[
 
 /// How long the read of a Pod may take. With the decision, less than the API server waits.
 const READ_LIMIT: Duration = Duration::from_secs(4);
+/// The same where no budget guards, and the Pod is only to be recorded as going.
+const READ_LIMIT_UNGUARDED: Duration = Duration::from_millis(500);
 /// What a new Pod may wait for the note of its budget.
 const RELATE_LIMIT: Duration = Duration::from_secs(1);
 /// Removes what is left in a namespace that is going. Nothing brings its Pods back, so no budget would ever let them go.
@@ -124,21 +126,22 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
     Box::pin(async move {
         let Wish::Pod(named, operation) = wish(&request)? else { return Ok(Admitted::unchanged()) };
         let budgets = &context.budgets;
-        let nothing_guards = budgets.store.is_synced() && !budgets.guards(&request.namespace);
+        let nothing_guards = budgets.is_known() && !budgets.guards(&request.namespace);
         let is_free = nothing_guards || !operation.is_guarded(&context.gates);
         let goes = matches!(operation, Operation::Delete | Operation::Evict) && !is_dry_run(&request);
         let is_counted = goes && context.spreads.counts(&request.namespace);
-        if is_free && !is_counted {
+        if is_free && !(is_counted && may_be_in_subset(&request, operation)) {
             return Ok(Admitted::unchanged());
         }
-        let pod = match tokio::time::timeout(READ_LIMIT, read(&context, &request.namespace, &named)).await {
+        let limit = if is_free { READ_LIMIT_UNGUARDED } else { READ_LIMIT };
+        let pod = match tokio::time::timeout(limit, read(&context, &request.namespace, &named)).await {
             Ok(Ok(Some(pod))) => pod,
             Ok(Ok(None)) => return Ok(Admitted::unchanged()),
             // It is only to be recorded; the manager counts anew in any case.
             _ if is_free => return Ok(Admitted::unchanged()),
             Ok(Err(error)) => return Err(unreadable(operation, &named, &error.to_string())),
             Err(_) => {
-                return Err(unreadable(operation, &named, &format!("no answer within {} s", READ_LIMIT.as_secs())));
+                return Err(unreadable(operation, &named, &format!("no answer within {} s", limit.as_secs())));
             }
         };
         let decision = match is_free {
@@ -150,6 +153,12 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         }
         decision
     })
+}
+
+/// Whether the Pod may have the note of a subset. An eviction does not show it.
+fn may_be_in_subset(request: &Request, operation: Operation) -> bool {
+    let annotations = request.old_object.pointer("/metadata/annotations");
+    operation == Operation::Evict || annotations.and_then(|all| all.get(MATCHED_SPREAD)).is_some()
 }
 
 /// The Pod as it is now, before the request. None: it is not there, or is another one.

@@ -17,7 +17,7 @@ use crate::{
         labels,
     },
     domain::kinds::workload_spread::{
-        inject::inject,
+        inject::{inject, label_lost},
         matching::overlap,
         problems::{MOST_SUBSETS, SpreadProblem, problems},
         spec::{SpreadSpec, SubsetSpec, TargetKind},
@@ -210,6 +210,19 @@ fn trials(
             Some(template) => inject(template, subset, None),
             None => inject(&placeholder, &SubsetSpec { patch: None, ..subset.clone() }, None),
         };
+        let lost = match (&made, template, target) {
+            (Ok(made), Some(template), Some(target)) => {
+                let selector = &target["spec"]["selector"];
+                label_lost(template, made, selector).map(|key| (key, &target["kind"], &target["metadata"]["name"]))
+            }
+            _ => None,
+        };
+        if let Some((key, kind, name)) = lost {
+            let kind = kind.as_str().unwrap_or("workload");
+            let message = format!("it changes label {key:?}, by which {kind} {name} selects its Pods; leave it out");
+            causes.push(Cause { field: format!("spec.subsets[{index}].patch.metadata.labels"), message });
+            continue;
+        }
         match made {
             Ok(template) => trials.push(SubsetTrial { index, template }),
             Err(Invalid(message)) => causes.push(Cause { field: format!("spec.subsets[{index}].patch"), message }),

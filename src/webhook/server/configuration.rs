@@ -92,10 +92,23 @@ pub struct Wanted<'a> {
     pub policies: &'a FailurePolicies,
     /// The selector of the namespaces with budgets; None while they are not known, then what is there stays.
     pub with_budgets: Option<&'a Value>,
+    /// The selector of those and of the ones with a WorkloadSpread that counts Pods.
+    pub with_budgets_or_counting: Option<&'a Value>,
     /// The namespaces in which there may be Pods for a SidecarSet; None while they are not known, then what is there stays.
     pub with_sidecars: Option<&'a BTreeSet<String>>,
     /// Names of entries that are not in the table and stay nevertheless; see [`leftovers`].
     pub keeps: &'a BTreeSet<String>,
+}
+
+impl<'a> Wanted<'a> {
+    /// The selector of namespaces that are listed.
+    fn listed(&self, namespaces: Namespaces) -> Option<&'a Value> {
+        match namespaces {
+            Namespaces::WithBudgets => self.with_budgets,
+            Namespaces::WithBudgetsOrCounting => self.with_budgets_or_counting,
+            Namespaces::All | Namespaces::NotSystem | Namespaces::Ordinary | Namespaces::SidecarsRequired => None,
+        }
+    }
 }
 
 /// An entry that calls us and is in no release of ours: another program has left it, for example OpenKruise.
@@ -170,7 +183,9 @@ pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
         Namespaces::NotSystem => scope::not_system(own_namespace),
         Namespaces::Ordinary => scope::ordinary(own_namespace),
         Namespaces::SidecarsRequired => scope::sidecars_required(own_namespace),
-        Namespaces::WithBudgets => wanted.with_budgets.cloned().unwrap_or_else(scope::nobody),
+        Namespaces::WithBudgets | Namespaces::WithBudgetsOrCounting => {
+            wanted.listed(handler.namespaces).cloned().unwrap_or_else(scope::nobody)
+        }
     };
     let mut entry = json!({
         "name": handler.name,
@@ -203,6 +218,7 @@ pub fn complete(phase: Phase, endpoint: &Endpoint, own_namespace: &str) -> Vec<V
         ca_bundle: None,
         policies: &FailurePolicies::default(),
         with_budgets: Some(&with_budgets),
+        with_budgets_or_counting: Some(&with_budgets),
         with_sidecars: Some(&BTreeSet::from([ANY.to_owned()])),
         keeps: &BTreeSet::new(),
     };
@@ -214,7 +230,7 @@ pub fn complete(phase: Phase, endpoint: &Endpoint, own_namespace: &str) -> Vec<V
 pub fn shipped(phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
     HANDLERS
         .iter()
-        .filter(|handler| handler.phase == phase && handler.namespaces != Namespaces::WithBudgets)
+        .filter(|handler| handler.phase == phase && !handler.namespaces.are_listed())
         .filter(|handler| handler.is_active(wanted.gates))
         .map(|handler| render(handler, wanted))
         .collect()
@@ -299,14 +315,14 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
             ("rules", &entry["rules"], rules(handler)),
             ("matchConditions", conditions_now, conditions(handler, wanted.gates, with_sidecars)),
         ];
-        if let (Namespaces::WithBudgets, Some(selector)) = (handler.namespaces, wanted.with_budgets) {
+        if let Some(selector) = wanted.listed(handler.namespaces) {
             fields.push(("namespaceSelector", &entry["namespaceSelector"], selector.clone()));
         }
         let selector: Option<fn(&str) -> Value> = match handler.namespaces {
             Namespaces::NotSystem => Some(scope::not_system),
             Namespaces::Ordinary => Some(scope::ordinary),
             Namespaces::SidecarsRequired => Some(scope::sidecars_required),
-            Namespaces::All | Namespaces::WithBudgets => None,
+            Namespaces::All | Namespaces::WithBudgets | Namespaces::WithBudgetsOrCounting => None,
         };
         if let Some(selector) = selector
             && entry["namespaceSelector"] == selector(crate::api::DEFAULT_NAMESPACE)
@@ -344,12 +360,12 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
     operations
 }
 
-/// The namespaces that entries for budgets list now.
-pub fn listed(current: &Value) -> Vec<String> {
-    let is_for_budgets = |entry: &&Value| {
-        HANDLERS.iter().any(|handler| handler.namespaces == Namespaces::WithBudgets && entry["name"] == handler.name)
+/// The namespaces that entries for those list now.
+pub fn listed(current: &Value, namespaces: Namespaces) -> Vec<String> {
+    let is_for_them = |entry: &&Value| {
+        HANDLERS.iter().any(|handler| handler.namespaces == namespaces && entry["name"] == handler.name)
     };
-    let entries = current["webhooks"].as_array().into_iter().flatten().filter(is_for_budgets);
+    let entries = current["webhooks"].as_array().into_iter().flatten().filter(is_for_them);
     entries.flat_map(|entry| scope::listed(&entry["namespaceSelector"])).collect()
 }
 
@@ -389,6 +405,7 @@ mod tests {
         endpoint: Endpoint,
         policies: FailurePolicies,
         with_budgets: Option<Value>,
+        with_budgets_or_counting: Option<Value>,
         with_sidecars: Option<BTreeSet<String>>,
         keeps: BTreeSet<String>,
     }
@@ -396,13 +413,27 @@ mod tests {
     impl Setting {
         fn of(gates: FeatureGates) -> Self {
             let policies = FailurePolicies::default();
-            let (with_budgets, with_sidecars) = (None, None);
-            Self { gates, endpoint: endpoint(), policies, with_budgets, with_sidecars, keeps: BTreeSet::new() }
+            Self {
+                gates,
+                endpoint: endpoint(),
+                policies,
+                with_budgets: None,
+                with_budgets_or_counting: None,
+                with_sidecars: None,
+                keeps: BTreeSet::new(),
+            }
         }
         fn wanted<'a>(&'a self, ca_bundle: Option<&'a str>) -> Wanted<'a> {
-            let Self { gates, endpoint, policies, with_budgets, with_sidecars, keeps } = self;
-            let (with_budgets, with_sidecars) = (with_budgets.as_ref(), with_sidecars.as_ref());
-            Wanted { gates, endpoint, ca_bundle, policies, with_budgets, with_sidecars, keeps }
+            Wanted {
+                gates: &self.gates,
+                endpoint: &self.endpoint,
+                ca_bundle,
+                policies: &self.policies,
+                with_budgets: self.with_budgets.as_ref(),
+                with_budgets_or_counting: self.with_budgets_or_counting.as_ref(),
+                with_sidecars: self.with_sidecars.as_ref(),
+                keeps: &self.keeps,
+            }
         }
         fn installed(&self, phase: Phase) -> Value {
             json!({ "metadata": { "resourceVersion": "7" }, "webhooks": shipped(phase, &self.wanted(None)) })
@@ -428,8 +459,7 @@ mod tests {
         for phase in PHASES {
             let operations = all.plan(&all.installed(phase), phase);
             let paths: Vec<&str> = operations.iter().map(|o| o["path"].as_str().unwrap()).collect();
-            let for_budgets =
-                HANDLERS.iter().filter(|h| h.phase == phase && h.namespaces == Namespaces::WithBudgets).count();
+            let for_budgets = HANDLERS.iter().filter(|h| h.phase == phase && h.namespaces.are_listed()).count();
             let ca = (0..names(phase).len() - for_budgets).map(|i| format!("/webhooks/{i}/clientConfig"));
             let wanted: Vec<String> = std::iter::once("/metadata/resourceVersion".to_owned())
                 .chain(ca)
@@ -641,25 +671,33 @@ mod tests {
     #[test]
     fn entries_for_budgets_see_the_namespaces_that_have_some_and_at_first_none() {
         let mut setting = Setting::of(all_gates());
-        let for_budgets = |config: &Value| -> Vec<Value> {
-            let is_ours =
-                |name: &Value| HANDLERS.iter().any(|h| h.namespaces == Namespaces::WithBudgets && *name == h.name);
+        let of = |config: &Value, namespaces: Namespaces| -> Vec<Value> {
+            let is_ours = |name: &Value| HANDLERS.iter().any(|h| h.namespaces == namespaces && *name == h.name);
             let entries = config["webhooks"].as_array().into_iter().flatten();
             entries.filter(|entry| is_ours(&entry["name"])).map(|entry| entry["namespaceSelector"].clone()).collect()
         };
         let shop = scope::selector(&["shop".to_owned()].into(), "kruise-system");
+        let both = scope::selector(&["shop".to_owned(), "train".to_owned()].into(), "kruise-system");
+        let (budgets, counting) = (Namespaces::WithBudgets, Namespaces::WithBudgetsOrCounting);
         for phase in PHASES {
-            setting.with_budgets = None;
+            (setting.with_budgets, setting.with_budgets_or_counting) = (None, None);
             let config = setting.patched(json!({"metadata": {"resourceVersion": "1"}}), phase);
-            assert!(for_budgets(&config).iter().all(|selector| *selector == scope::nobody()));
-            setting.with_budgets = Some(shop.clone());
+            for namespaces in [budgets, counting] {
+                assert!(of(&config, namespaces).iter().all(|selector| *selector == scope::nobody()));
+            }
+            (setting.with_budgets, setting.with_budgets_or_counting) = (Some(shop.clone()), Some(both.clone()));
             let config = setting.patched(config, phase);
-            assert!(for_budgets(&config).iter().all(|selector| *selector == shop));
+            assert!(of(&config, budgets).iter().all(|selector| *selector == shop));
+            assert!(of(&config, counting).iter().all(|selector| *selector == both));
             assert_eq!(setting.plan(&config, phase), Vec::<Value>::new());
-            setting.with_budgets = None;
+            (setting.with_budgets, setting.with_budgets_or_counting) = (None, None);
             assert_eq!(setting.plan(&config, phase), Vec::<Value>::new(), "not known is not none");
-            assert!(listed(&config).iter().all(|namespace| namespace == "shop"));
+            assert!(listed(&config, budgets).iter().all(|namespace| namespace == "shop"));
+            let both = listed(&config, counting);
+            assert!(both.is_empty() || ["shop", "train"].iter().all(|name| both.iter().any(|listed| listed == name)));
         }
+        let called: Vec<&str> = HANDLERS.iter().filter(|h| h.namespaces == counting).map(|h| h.name).collect();
+        assert_eq!(called, ["vpod-delete.kb.io", "vpod-eviction.kb.io"], "nothing else is counted");
     }
 
     /// E34 and E35 of SidecarSet.

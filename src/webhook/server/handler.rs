@@ -62,9 +62,17 @@ pub enum Namespaces {
     Ordinary,
     /// Those of [`NotSystem`](Self::NotSystem) that are labelled to have no Pod without its sidecars.
     SidecarsRequired,
-    /// Those that have a PodUnavailableBudget, or a WorkloadSpread that counts Pods ([`scope`](super::scope)); the list is
-    /// kept up to date.
+    /// Those that have a PodUnavailableBudget ([`scope`](super::scope)); the list is kept up to date.
     WithBudgets,
+    /// Those, and those with a WorkloadSpread that counts Pods.
+    WithBudgetsOrCounting,
+}
+
+impl Namespaces {
+    /// Whether they are a list that is kept up to date.
+    pub fn are_listed(self) -> bool {
+        matches!(self, Self::WithBudgets | Self::WithBudgetsOrCounting)
+    }
 }
 
 /// `scope`: whether objects of a resource have a namespace.

@@ -38,11 +38,11 @@ use crate::{
             callers::Callers,
             configuration::{self, Endpoint, Wanted},
             failure_policies::FailurePolicies,
-            handler::Phase,
+            handler::{Namespaces, Phase},
             leftovers,
             metrics::Metrics,
             retry::Retry,
-            scope::{self, Lingering},
+            scope::{self, Lingering, Union},
         },
     },
 };
@@ -122,9 +122,11 @@ pub struct Installation {
     /// What happens to requests while nobody answers, as far as it is set.
     pub policies: FailurePolicies,
     /// The namespaces that have budgets; None until they are known.
-    pub with_budgets: watch::Receiver<Option<BTreeSet<String>>>,
+    pub with_budgets: watch::Receiver<Option<Union>>,
+    /// Those, and the ones with a WorkloadSpread that counts Pods.
+    pub with_budgets_or_counting: watch::Receiver<Option<Union>>,
     /// The namespaces in which there may be Pods for a SidecarSet; None until they are known.
-    pub with_sidecars: watch::Receiver<Option<BTreeSet<String>>>,
+    pub with_sidecars: watch::Receiver<Option<Union>>,
     /// Set to those of them that are in the registration.
     pub registered: watch::Sender<BTreeSet<String>>,
     /// Who may call.
@@ -137,14 +139,16 @@ pub struct Installation {
 
 /// The namespaces that parts of the registration are for; None until they are known.
 struct Scopes {
-    with_budgets: Option<BTreeSet<String>>,
-    with_sidecars: Option<BTreeSet<String>>,
+    with_budgets: Option<Union>,
+    with_budgets_or_counting: Option<Union>,
+    with_sidecars: Option<Union>,
 }
 
 /// What is remembered of namespaces that are listed and need not be.
 #[derive(Default)]
 struct Lasting {
     with_budgets: Lingering,
+    with_budgets_or_counting: Lingering,
     with_sidecars: Lingering,
 }
 
@@ -154,11 +158,13 @@ impl Installation {
         let mut serving: Option<Material> = None;
         let mut lingering = <[Lasting; 2]>::default();
         let (mut with_budgets, mut with_sidecars) = (self.with_budgets.clone(), self.with_sidecars.clone());
+        let mut with_budgets_or_counting = self.with_budgets_or_counting.clone();
         let mut events = self.events();
         let mut retry = Retry::new();
         loop {
             let namespaces = Scopes {
                 with_budgets: with_budgets.borrow_and_update().clone(),
+                with_budgets_or_counting: with_budgets_or_counting.borrow_and_update().clone(),
                 with_sidecars: with_sidecars.borrow_and_update().clone(),
             };
             let synced = match self.sync(&mut serving, tls, &namespaces, &mut lingering).await {
@@ -171,6 +177,7 @@ impl Installation {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}
                 Ok(()) = with_budgets.changed() => {}
+                Ok(()) = with_budgets_or_counting.changed() => {}
                 Ok(()) = with_sidecars.changed() => {}
             }
         }
@@ -255,15 +262,24 @@ impl Installation {
             let get = base.get(name, &GetParams::default()).map_err(build)?;
             let current: Value = self.client.request(get).await.map_err(failed)?;
             let now = clock::now().mono;
-            let keep = |lingering: &mut Lingering, known: Option<&BTreeSet<String>>, listed| {
-                known.map(|known| lingering.keep(known, listed, now)).unzip()
+            let keep = |lingering: &mut Lingering, known: Option<&Union>, listed: Vec<String>| {
+                known.map(|known| lingering.keep(&known.beside(&listed), listed, now)).unzip()
             };
-            let listed = configuration::listed(&current);
-            let (with_budgets, wait) = keep(&mut lasting.with_budgets, namespaces.with_budgets.as_ref(), listed);
-            let selector = with_budgets.map(|wanted| scope::selector(&wanted, &self.secret.namespace));
+            let selector = |lingering: &mut Lingering, known: Option<&Union>, namespaces| {
+                let (wanted, wait) = keep(lingering, known, configuration::listed(&current, namespaces));
+                (wanted.map(|wanted| scope::selector(&wanted, &self.secret.namespace)), wait.flatten())
+            };
+            let (with_budgets, wait) =
+                selector(&mut lasting.with_budgets, namespaces.with_budgets.as_ref(), Namespaces::WithBudgets);
+            let (with_budgets_or_counting, later) = selector(
+                &mut lasting.with_budgets_or_counting,
+                namespaces.with_budgets_or_counting.as_ref(),
+                Namespaces::WithBudgetsOrCounting,
+            );
+            let wait = wait.into_iter().chain(later).min();
             let listed = configuration::listed_for_sidecars(&current);
             let (with_sidecars, later) = keep(&mut lasting.with_sidecars, namespaces.with_sidecars.as_ref(), listed);
-            let wait = wait.flatten().into_iter().chain(later.flatten()).min();
+            let wait = wait.into_iter().chain(later.flatten()).min();
             let left = configuration::leftovers(&current, phase, &self.endpoint);
             let keeps = leftovers::kept(&self.client, &self.secret.namespace, &left).await;
             let wait = leftovers::look_again(wait, &keeps);
@@ -272,7 +288,8 @@ impl Installation {
                 endpoint: &self.endpoint,
                 ca_bundle: Some(ca_bundle),
                 policies: &self.policies,
-                with_budgets: selector.as_ref(),
+                with_budgets: with_budgets.as_ref(),
+                with_budgets_or_counting: with_budgets_or_counting.as_ref(),
                 with_sidecars: with_sidecars.as_ref(),
                 keeps: &keeps,
             };

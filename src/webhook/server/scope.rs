@@ -73,24 +73,48 @@ pub fn condition(namespaces: &BTreeSet<String>) -> Option<String> {
     }
 }
 
-/// Tells the union of namespaces that several parts know of, for ever. None while one of them does not know yet.
-pub async fn unite(
-    mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>,
-    union: watch::Sender<Option<BTreeSet<String>>>,
-) {
+/// How long is waited for all parts of a union. After that, what those that do not know yet have listed before stays.
+const ALL_PARTS: Duration = Duration::from_secs(30);
+
+/// Namespaces that several parts know of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Union {
+    /// Their names.
+    pub names: BTreeSet<String>,
+    /// Whether every part knows; otherwise there may be more.
+    pub is_whole: bool,
+}
+
+impl Union {
+    /// The namespaces of which there is something, of those that are listed now too while it is not known of all.
+    pub fn beside(&self, listed: &[String]) -> BTreeSet<String> {
+        let stay = listed.iter().filter(|_| !self.is_whole).cloned();
+        self.names.iter().cloned().chain(stay).collect()
+    }
+}
+
+/// Tells the union of namespaces that several parts know of, for ever. None at first, while one of them does not know yet.
+pub async fn unite(mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>, union: watch::Sender<Option<Union>>) {
+    let late = tokio::time::sleep(ALL_PARTS);
+    tokio::pin!(late);
     loop {
-        let known: Option<Vec<BTreeSet<String>>> =
+        let known: Vec<Option<BTreeSet<String>>> =
             parts.iter_mut().map(|part| part.borrow_and_update().clone()).collect();
-        let all: Option<BTreeSet<String>> = known.map(|sets| sets.into_iter().flatten().collect());
+        let is_whole = known.iter().all(Option::is_some);
+        let is_told = is_whole || (late.is_elapsed() && known.iter().any(Option::is_some));
+        let all = is_told.then(|| Union { names: known.into_iter().flatten().flatten().collect(), is_whole });
         union.send_if_modified(|told| {
             let changed = *told != all;
             *told = all;
             changed
         });
-        let changes = parts.iter_mut().map(|part| Box::pin(part.changed()));
-        if select_all(changes).await.0.is_err() {
-            // Its part has ended, and with it this process.
-            std::future::pending::<()>().await;
+        let changes = select_all(parts.iter_mut().map(|part| Box::pin(part.changed())));
+        tokio::select! {
+            (changed, ..) = changes => if changed.is_err() {
+                // Its part has ended, and with it this process.
+                std::future::pending::<()>().await;
+            },
+            () = &mut late, if !late.is_elapsed() => {}
         }
     }
 }
@@ -169,15 +193,40 @@ mod tests {
         let changes = async {
             first.send_replace(Some(set(&["shop"])));
             told.changed().await.unwrap();
-            assert_eq!(*told.borrow_and_update(), Some(set(&["bank", "shop"])));
+            assert_eq!(*told.borrow_and_update(), Some(whole(&["bank", "shop"])));
             second.send_replace(Some(set(&[])));
             told.changed().await.unwrap();
-            assert_eq!(*told.borrow_and_update(), Some(set(&["shop"])));
+            assert_eq!(*told.borrow_and_update(), Some(whole(&["shop"])));
         };
         tokio::select! {
             () = united => panic!("it is told for ever"),
             () = changes => {}
         }
+    }
+
+    fn whole(names: &[&str]) -> Union {
+        Union { names: set(names), is_whole: true }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_never_knows_keeps_what_the_others_know_waiting_for_a_while_only() {
+        let (never, knows) = (watch::Sender::new(None), watch::Sender::new(Some(set(&["bank"]))));
+        let (union, mut told) = watch::channel(None);
+        let begun = tokio::time::Instant::now();
+        tokio::spawn(unite(vec![never.subscribe(), knows.subscribe()], union));
+        told.changed().await.unwrap();
+        assert_eq!(begun.elapsed(), ALL_PARTS);
+        let partial = Union { names: set(&["bank"]), is_whole: false };
+        assert_eq!(*told.borrow_and_update(), Some(partial.clone()));
+        assert_eq!(
+            partial.beside(&["shop".into()]),
+            set(&["bank", "shop"]),
+            "it may be of the part that does not know"
+        );
+        assert_eq!(whole(&["bank"]).beside(&["shop".into()]), set(&["bank"]));
+        never.send_replace(Some(set(&[])));
+        told.changed().await.unwrap();
+        assert_eq!(*told.borrow_and_update(), Some(whole(&["bank"])));
     }
 
     #[test]

@@ -31,9 +31,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether it may be in conflict with a SidecarSet for the same Pods with these hashes of [`claims`].
-    pub(super) fn may_conflict(&self, aim: &Aim, hashes: &[u32]) -> bool {
-        claims::meet(&self.claims, hashes) && !self.aim.is_disjoint(aim)
+    /// The hashes of [`claims`].
+    pub(super) fn claims(&self) -> &[u32] {
+        &self.claims
     }
 
     /// What the spec says. It was written by us, so it can be read.

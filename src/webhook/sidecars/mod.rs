@@ -9,7 +9,7 @@
 //! the Pod is created: whether that is to be an error is for the caller to say.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex},
     time::Duration,
@@ -102,6 +102,10 @@ pub struct Sidecars {
     sets: Arc<Store<Known>>,
     namespaces: Arc<Store<NamespaceView>>,
     index: Mutex<Index<Indexed>>,
+    /// SidecarSets by the hashes of what they claim.
+    claims: Mutex<HashMap<u32, Vec<Arc<Entry>>>>,
+    /// Held while the namespaces are told: of two tellers the later one knows more.
+    telling: Mutex<()>,
     pinned: Pinned,
     scope: watch::Sender<Option<BTreeSet<String>>>,
     /// What is in the registration of the webhook.
@@ -167,6 +171,8 @@ impl Sidecars {
             sets: Store::new(None),
             namespaces: Store::new(None),
             index: Mutex::default(),
+            claims: Mutex::default(),
+            telling: Mutex::default(),
             scope: watch::Sender::new(None),
             registered: watch::Sender::default(),
             announced: Mutex::default(),
@@ -284,8 +290,12 @@ impl Sidecars {
     pub fn beside(&self, spec: &Value) -> Vec<Stored> {
         let Ok(aim) = Aim::of(spec) else { return Vec::new() };
         let hashes = claims::hashes(spec);
-        let all = self.sets.list();
-        let others = all.iter().map(|known| &known.entry).filter(|entry| entry.may_conflict(&aim, &hashes));
+        let others: BTreeMap<Arc<str>, Arc<Entry>> = {
+            let claims = lock(&self.claims);
+            let others = hashes.iter().filter_map(|hash| claims.get(hash)).flatten();
+            others.map(|entry| (entry.name.clone(), entry.clone())).collect()
+        };
+        let others = others.values().filter(|entry| !entry.aim.is_disjoint(&aim));
         others.map(|entry| Stored { name: entry.name.clone(), aim: entry.aim.clone(), spec: entry.spec() }).collect()
     }
 
@@ -293,7 +303,9 @@ impl Sidecars {
         if !self.sets.is_synced() {
             return;
         }
-        self.scope_is(lock(&self.index).namespaces());
+        let _telling = lock(&self.telling);
+        let namespaces = lock(&self.index).namespaces();
+        self.scope_is(namespaces);
     }
 
     /// `of_sets` are the namespaces of the SidecarSets that are stored; None: all.
@@ -312,18 +324,39 @@ impl Sidecars {
     }
 
     fn changed(&self, change: &Change<'_, Known>) {
-        match change {
-            Change::Applied { new, .. } => {
-                let entry = &new.entry;
-                lock(&self.index).insert(&Indexed(entry.clone()), &entry.aim);
-            }
-            Change::Deleted(old) => lock(&self.index).remove(&old.entry.name),
+        let is_news = match change {
+            Change::Applied { new, .. } => self.put(&new.entry.name, Some(&new.entry)),
+            Change::Deleted(old) => self.put(&old.entry.name, None),
             Change::Undecodable { key, error } => {
                 tracing::error!(sidecar_set = %key.name, error, "this SidecarSet cannot be read and is not injected");
-                lock(&self.index).remove(&key.name);
+                self.put(&key.name, None)
+            }
+        };
+        if is_news {
+            self.tell_scope();
+        }
+    }
+
+    /// Puts a SidecarSet into the indexes; None: takes it out. True: there are Pods of other namespaces for them now.
+    fn put(&self, name: &str, entry: Option<&Arc<Entry>>) -> bool {
+        let mut index = lock(&self.index);
+        let mut claims = lock(&self.claims);
+        if let Some(Indexed(old)) = index.get(name) {
+            for hash in old.claims() {
+                if let Some(of_hash) = claims.get_mut(hash) {
+                    of_hash.retain(|other| other.name != old.name);
+                    if of_hash.is_empty() {
+                        claims.remove(hash);
+                    }
+                }
             }
         }
-        self.tell_scope();
+        let Some(entry) = entry else { return index.remove(name) };
+        // One that is for no Pod is in conflict with none.
+        for hash in entry.claims().iter().filter(|_| !entry.aim.is_for_nobody()) {
+            claims.entry(*hash).or_default().push(entry.clone());
+        }
+        index.insert(&Indexed(entry.clone()), &entry.aim)
     }
 
     /// What is to be done with a new Pod of a namespace. `seed` decides, like a die, which of its Pods a share of a

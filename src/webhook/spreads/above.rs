@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use super::{Spreads, Unplaced};
+use super::{Spreads, Unplaced, WHITELIST_AGE};
 use crate::{
     api::{apps::workload_spread::WorkloadSpread, labels},
     domain::{
@@ -19,7 +19,7 @@ use crate::{
     },
     k8s::invalid::Invalid,
     runtime::{
-        kruise_configuration as configuration,
+        clock, kruise_configuration as configuration,
         object::{self, Found},
     },
 };
@@ -28,7 +28,8 @@ use crate::{
 const HIGHEST: usize = 5;
 
 impl Spreads {
-    /// The chain of controllers above a Pod, as far as some of these may be for one of them.
+    /// The chain of controllers above a Pod, as far as some of these may be for one of them. They are sorted by age, and where
+    /// one is found only an older one is looked for.
     ///
     /// # Errors
     /// One of them cannot be read.
@@ -43,15 +44,20 @@ impl Spreads {
             TargetKind::of(target.group(), &target.kind)
         };
         let mut chain = vec![owner];
-        let has_custom = spreads.iter().any(|spread| kind(spread) == TargetKind::Custom);
-        let has_deployment = spreads.iter().any(|spread| kind(spread) == TargetKind::Deployment);
-        let mut whitelist = None;
+        let mut open = spreads;
         while let Some(top) = chain.last().cloned()
             && chain.len() < HIGHEST
-            && !spreads.iter().any(|spread| top.is_target_of(spread))
         {
+            open = open.iter().position(|spread| top.is_target_of(spread)).map_or(open, |found| &open[..found]);
+            let has_custom = open.iter().any(|spread| kind(spread) == TargetKind::Custom);
+            // The name of a Deployment's ReplicaSet begins with that of the Deployment.
+            let may_be_of_deployment = |set: &str| {
+                open.iter().filter(|spread| kind(spread) == TargetKind::Deployment).any(|spread| {
+                    set.strip_prefix(spread.spec.target_ref.name.as_str()).is_some_and(|rest| rest.starts_with('-'))
+                })
+            };
             let is_set = TargetKind::of(top.group(), &top.kind) == TargetKind::ReplicaSet;
-            let next = if is_set && (has_deployment || has_custom) {
+            let next = if is_set && (has_custom || may_be_of_deployment(&top.name)) {
                 let read = self.replica_sets.of(&self.client, namespace, &top.name, &top.uid).await;
                 let owner = read.map_err(|error| Unplaced::ApiServer(format!("ReplicaSet {}: {error}", top.name)))?;
                 owner.map(|owner| Above {
@@ -61,12 +67,8 @@ impl Spreads {
                     uid: owner.uid,
                 })
             } else if has_custom {
-                if whitelist.is_none() {
-                    whitelist = Some(self.whitelist().await?);
-                }
                 let is_known = TargetKind::of(top.group(), &top.kind) != TargetKind::Custom;
-                let text = whitelist.as_deref().unwrap_or_default();
-                match is_known || configuration::names_between(text, top.group(), &top.kind) {
+                match is_known || configuration::names_between(&self.whitelist().await?, top.group(), &top.kind) {
                     true => self
                         .read(namespace, (&top.api_version, &top.kind, &top.name))
                         .await?
@@ -83,12 +85,20 @@ impl Spreads {
         Ok(chain)
     }
 
-    async fn whitelist(&self) -> Result<String, Unplaced> {
+    /// Read now or a moment ago. Whoever comes while it is being read waits for that.
+    async fn whitelist(&self) -> Result<Arc<str>, Unplaced> {
+        let mut known = self.whitelist.lock().await;
+        let now = clock::now().mono;
+        if let Some((_, text)) = known.as_ref().filter(|(read, _)| now < *read + WHITELIST_AGE) {
+            return Ok(text.clone());
+        }
         let text = configuration::text(&self.client, &self.own_namespace, configuration::SPREAD_TARGETS).await;
         let text = text.map_err(|error| {
             Unplaced::ApiServer(format!("the ConfigMap {} could not be read: {error}", configuration::NAME))
         })?;
-        Ok(text.unwrap_or_default())
+        let text: Arc<str> = text.unwrap_or_default().into();
+        *known = Some((now, text.clone()));
+        Ok(text)
     }
 
     /// An object. None: it is not there.

@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     api::{
@@ -51,20 +51,20 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
-/// What a new Pod waits for its subset, and a Pod on its way out for its record. Less than the API server waits.
+/// What a new Pod waits for its subset in all, and a Pod on its way out for its record. The API server waits 3 s for a new Pod,
+/// and its sidecars take time too.
 const LIMIT: Duration = Duration::from_millis(1500);
 /// What a new Pod waits for the first status of a WorkloadSpread.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_LOOK: Duration = Duration::from_millis(500);
 /// What a new Pod waits for the first list: a replica without it is not ready, and gets few of them.
-const FIRST_LIST_LOOK: Duration = Duration::from_millis(250);
-/// How long after its start a replica is waited for because of the first list. Where the custom resource is not installed
-/// the list never comes.
-const FIRST_LIST: Duration = Duration::from_secs(30);
+const FIRST_LIST_LOOK: Duration = Duration::from_millis(500);
+/// How long the list of kinds by configuration is used.
+const WHITELIST_AGE: Duration = Duration::from_secs(10);
 
 /// Labels of the counter of decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DecisionLabels {
-    /// `placed`, `full` or `error`.
+    /// `placed`, `full`, `error` or `unknown`.
     result: &'static str,
 }
 
@@ -97,6 +97,14 @@ pub struct Placed {
     pub warning: Option<String>,
 }
 
+/// What was answered, and the spec that the answer is for: its subsets are those of no other one.
+#[derive(Clone, Debug)]
+struct Settled {
+    answer: SpreadAnswer,
+    /// None: it was deleted.
+    spec: Option<Arc<SpreadSpec>>,
+}
+
 /// The WorkloadSpreads, in one process.
 pub struct Spreads {
     client: Client,
@@ -109,7 +117,9 @@ pub struct Spreads {
     /// Grows with every change that the watch brings.
     news: watch::Sender<u64>,
     replica_sets: ReplicaSetOwners,
-    batches: Batches<SpreadAsk, Result<SpreadAnswer, Unplaced>>,
+    /// The kinds by configuration, and when they were read.
+    whitelist: tokio::sync::Mutex<Option<(Duration, Arc<str>)>>,
+    batches: Batches<SpreadAsk, Result<Settled, Unplaced>>,
     decisions: Family<DecisionLabels, Counter>,
 }
 
@@ -129,6 +139,7 @@ impl Spreads {
             counting: namespaces(),
             news: watch::Sender::new(0),
             replica_sets: ReplicaSetOwners::default(),
+            whitelist: tokio::sync::Mutex::default(),
             batches: Batches::default(),
             decisions: Family::default(),
         })
@@ -146,18 +157,18 @@ impl Spreads {
             return std::future::pending().await;
         }
         let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(self.client.clone());
-        let watch =
-            watches::watch_guarded(api, Config::default(), self.spreads.clone(), |change| self.changed(&change));
         let first = async {
-            // Late or not: whoever waits for the namespaces waits no longer.
-            let _ = tokio::time::timeout(FIRST_LIST, self.spreads.wait_synced()).await;
+            watches::first_list(&api, &self.spreads).await;
             self.tell_scope();
         };
+        let watch = watches::watch_guarded(api.clone(), Config::default(), self.spreads.clone(), |change| {
+            self.changed(&change);
+        });
         tokio::join!(watch, first);
     }
 
-    /// Whether it is known which WorkloadSpreads there are, or nobody waits for that any more.
-    pub fn is_read(&self) -> bool {
+    /// Whether it is known which WorkloadSpreads there are.
+    pub fn is_known(&self) -> bool {
         self.scope.borrow().is_some()
     }
 
@@ -207,13 +218,28 @@ impl Spreads {
     pub async fn place(&self, namespace: &str, pod: &Value) -> Placed {
         let owner = Above::of(pod).filter(|_| self.is_on);
         let Some(owner) = owner else { return Placed::default() };
-        if !self.may_have(namespace).await {
-            return Placed::default();
+        let end = Instant::now() + LIMIT;
+        match self.may_have(namespace).await {
+            Some(true) => {}
+            Some(false) => return Placed::default(),
+            None => {
+                self.decisions.get_or_create(&DecisionLabels { result: "unknown" }).inc();
+                tracing::warn!(namespace, "a new Pod goes to no subset: the WorkloadSpreads are still being read");
+                return Placed::default();
+            }
         }
-        let found = tokio::time::timeout(LIMIT, self.find_and_place(namespace, owner, pod)).await;
-        let (spread, found) = found.unwrap_or((None, Err(Unplaced::TooLate)));
+        let labels = labels_of(pod);
+        let spread = match tokio::time::timeout_at(end, self.find(namespace, owner, &labels)).await {
+            Ok(Ok(Some(spread))) => spread,
+            Ok(Ok(None)) => return Placed::default(),
+            // Most likely none is for it, so its author is not told.
+            Ok(Err(why)) => return self.not_found(namespace, &why),
+            Err(_) => return self.not_found(namespace, &Unplaced::TooLate),
+        };
+        let found = tokio::time::timeout_at(end, self.place_in(&spread, pod)).await;
+        let found = found.unwrap_or(Err(Unplaced::TooLate));
         let result = match &found {
-            // It is for none.
+            // It was deleted meanwhile.
             Ok(None) => return Placed::default(),
             Ok(Some(_)) => "placed",
             Err(Unplaced::Full) => "full",
@@ -223,45 +249,33 @@ impl Spreads {
         match found {
             Ok(pod) => Placed { pod, warning: None },
             Err(why) => {
-                let name = spread.as_ref().and_then(|spread| spread.metadata.name.clone()).unwrap_or_default();
+                let name = spread.metadata.name.as_deref().unwrap_or_default();
                 tracing::warn!(namespace, spread = name, %why, "a new Pod goes to no subset");
-                if let Some(spread) = &spread {
-                    let about = reference(spread.as_ref());
-                    let message = format!("{} is created in no subset: {why}", named(pod));
-                    match why {
-                        Unplaced::Full => self.events.warning(&about, "NoSubsetLeft", &message),
-                        _ => self.events.warning(&about, "PodNotSpread", &message),
-                    }
+                let about = reference(spread.as_ref());
+                let message = format!("{} is created in no subset: {why}", named(pod));
+                match why {
+                    Unplaced::Full => self.events.warning(&about, "NoSubsetLeft", &message),
+                    _ => self.events.warning(&about, "PodNotSpread", &message),
                 }
-                let of = if name.is_empty() { String::new() } else { format!(" of WorkloadSpread {name}") };
-                Placed { pod: None, warning: Some(format!("the Pod is created in no subset{of}: {why}")) }
+                let warning = format!("the Pod is created in no subset of WorkloadSpread {name}: {why}");
+                Placed { pod: None, warning: Some(warning) }
             }
         }
     }
 
-    /// Whether a namespace has one. A replica that has just started waits for a moment.
-    async fn may_have(&self, namespace: &str) -> bool {
+    fn not_found(&self, namespace: &str, why: &Unplaced) -> Placed {
+        self.decisions.get_or_create(&DecisionLabels { result: "unknown" }).inc();
+        tracing::warn!(namespace, %why, "a new Pod goes to no subset: it is not known whether a WorkloadSpread is for it");
+        Placed::default()
+    }
+
+    /// Whether a namespace has one; None: nobody knows. A replica that has just started waits for a moment.
+    async fn may_have(&self, namespace: &str) -> Option<bool> {
         if self.scope.borrow().is_none() {
             let mut scope = self.scope.subscribe();
             let _ = tokio::time::timeout(FIRST_LIST_LOOK, scope.wait_for(Option::is_some)).await;
         }
-        self.scope.borrow().as_ref().is_some_and(|known| known.contains(namespace))
-    }
-
-    /// The WorkloadSpread of a new Pod, and the Pod in its subset.
-    async fn find_and_place(
-        &self,
-        namespace: &str,
-        owner: Above,
-        pod: &Value,
-    ) -> (Option<Arc<WorkloadSpread>>, Result<Option<Value>, Unplaced>) {
-        let spread = match self.find(namespace, owner, &labels_of(pod)).await {
-            Ok(Some(spread)) => spread,
-            Ok(None) => return (None, Ok(None)),
-            Err(why) => return (None, Err(why)),
-        };
-        let placed = self.place_in(&spread, pod).await;
-        (Some(spread), placed)
+        self.scope.borrow().as_ref().map(|known| known.contains(namespace))
     }
 
     /// The first WorkloadSpread for a Pod with these labels, by age.
@@ -275,12 +289,12 @@ impl Spreads {
         all.retain(|spread| spread.metadata.deletion_timestamp.is_none() && selects(spread, labels));
         matching::by_age(&mut all);
         let chain = self.above(namespace, owner, &all).await?;
-        Ok(all.into_iter().find(|spread| chain.iter().any(|above| above.is_target_of(spread))))
+        Ok(matching::choose(&all, &chain, labels).cloned())
     }
 
     async fn place_in(&self, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {
         let unusable = |Invalid(why): Invalid| Unplaced::Unusable(why);
-        let spec = SpreadSpec::of(spread).map_err(unusable)?;
+        let mut spec = Arc::new(SpreadSpec::of(spread).map_err(unusable)?);
         let (index, uid, there) = if spec.target_kind.has_ordinals() {
             (self.by_ordinal(spread, &spec, pod).await?, None, 0)
         } else if let [only] = spec.subsets.as_slice()
@@ -293,29 +307,37 @@ impl Spreads {
             let key = name.map(str::to_owned).or_else(|| uid.clone()).unwrap_or_default();
             let label = |key: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str());
             let ask = SpreadAsk::Create { key, version: version(spec.target_kind, label) };
-            match self.ask(spread, ask).await? {
+            let settled = self.ask(spread, ask).await?;
+            // It was deleted meanwhile.
+            let Some(of_answer) = settled.spec else { return Ok(None) };
+            spec = of_answer;
+            match settled.answer {
                 SpreadAnswer::Subset(index, there) => (index, uid, there),
                 SpreadAnswer::Full => return Err(Unplaced::Full),
-                // It was deleted meanwhile.
-                SpreadAnswer::Nothing if self.spreads.get(&ObjectKey::of(spread.as_ref())).is_none() => {
-                    return Ok(None);
-                }
                 SpreadAnswer::Nothing => {
                     return Err(Unplaced::Unusable("its Pods have more versions than are counted".into()));
                 }
             }
         };
-        // It may have got other subsets meanwhile.
         let Some(subset) = spec.subsets.get(index) else { return Err(Unplaced::KeepsChanging) };
         let uid = uid.as_deref().filter(|_| subset.max.is_some());
         let cost = cost::of_new(&spec, index, there).filter(|_| spec.target_kind.regards_costs());
         let note = Note { matched: annotation(&spec.name, &subset.name, uid), cost };
-        inject::inject(pod, subset, Some(&note)).map(Some).map_err(unusable)
+        let made = inject::inject(pod, subset, Some(&note)).map_err(unusable)?;
+        if !inject::changes_labels(pod, &made) {
+            return Ok(Some(made));
+        }
+        // What its owner selects it by stays; and everything where that is not known.
+        let selector = self.target(spread).await.ok().flatten().map(|target| target["spec"]["selector"].clone());
+        Ok(Some(inject::keep_labels(pod, made, selector.as_ref())))
     }
 
-    async fn ask(&self, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<SpreadAnswer, Unplaced> {
+    async fn ask(&self, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<Settled, Unplaced> {
         let key = &ObjectKey::of(spread.as_ref());
-        self.wait_counted(key).await;
+        // What nobody has counted has no record of a Pod that goes.
+        if matches!(ask, SpreadAsk::Create { .. }) {
+            self.wait_counted(key).await;
+        }
         let settle = |asks: Vec<SpreadAsk>| async move { self.settle(key, &asks).await };
         self.batches.ask(key, ask, settle).await
     }

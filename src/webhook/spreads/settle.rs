@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::{Spreads, Unplaced};
+use super::{Settled, Spreads, Unplaced};
 use crate::{
     api::apps::workload_spread::WorkloadSpread,
     domain::kinds::workload_spread::{
@@ -25,20 +25,20 @@ const ATTEMPTS: u32 = 50;
 
 impl Spreads {
     /// Answers all waiting questions about a WorkloadSpread, with one write.
-    pub(super) async fn settle(&self, key: &ObjectKey, asks: &[SpreadAsk]) -> Vec<Result<SpreadAnswer, Unplaced>> {
+    pub(super) async fn settle(&self, key: &ObjectKey, asks: &[SpreadAsk]) -> Vec<Result<Settled, Unplaced>> {
         match self.try_settle(key, asks).await {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(why) => vec![Err(why); asks.len()],
         }
     }
 
-    async fn try_settle(&self, key: &ObjectKey, asks: &[SpreadAsk]) -> Result<Vec<SpreadAnswer>, Unplaced> {
-        let gone = || vec![SpreadAnswer::Nothing; asks.len()];
+    async fn try_settle(&self, key: &ObjectKey, asks: &[SpreadAsk]) -> Result<Vec<Settled>, Unplaced> {
+        let gone = || vec![Settled { answer: SpreadAnswer::Nothing, spec: None }; asks.len()];
         let Some(mut spread) = self.spreads.get(key) else { return Ok(gone()) };
         let api: Api<WorkloadSpread> = Api::namespaced(self.client.clone(), &key.namespace);
         let (mut is_fresh, mut total) = (false, None);
         for _ in 0..ATTEMPTS {
-            let spec = SpreadSpec::of(&spread).map_err(|Invalid(why)| Unplaced::Unusable(why))?;
+            let spec = Arc::new(SpreadSpec::of(&spread).map_err(|Invalid(why)| Unplaced::Unusable(why))?);
             if spec.needs_total() && total.is_none() {
                 // Who makes a Pod has seen how many there are to be; so do we.
                 total = Some(self.total(&spread, &spec).await?);
@@ -52,7 +52,7 @@ impl Spreads {
                 if let SpreadAsk::Create { version, .. } = ask {
                     passes_over |= answered.passes_over(&places(&spec, &before, &limits, version));
                 }
-                answers.push(answered);
+                answers.push(Settled { answer: answered, spec: Some(spec.clone()) });
             }
             if passes_over && !is_fresh {
                 // A subset is full: a place in it may have become free, which the watch has still to bring.

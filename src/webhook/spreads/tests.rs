@@ -342,12 +342,92 @@ async fn a_pod_of_a_replica_set_is_one_of_its_deployment() {
 }
 
 #[tokio::test]
-async fn c2_an_owner_that_cannot_be_read_is_a_warning_and_the_pod_is_created() {
+async fn of_two_on_one_chain_of_owners_the_older_has_the_pod() {
+    for (created, wanted) in [
+        (["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], "ws"),
+        (["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"], "on-set"),
+    ] {
+        let server = Server::new(target("apps/v1", "Deployment"));
+        server.put(REPLICA_SET, json!({"metadata": {"name": "web-5d4f", "uid": "uid-web-5d4f", "ownerReferences": owner("apps/v1", "Deployment", "web")}}));
+        let mut on_deployment = json!(server.spread());
+        on_deployment["metadata"]["creationTimestamp"] = created[0].into();
+        let mut on_set = on_deployment.clone();
+        on_set["spec"] = json!({"targetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f"}, "subsets": [{"name": "a"}]});
+        json_patch::merge(
+            &mut on_set["metadata"],
+            &json!({"name": "on-set", "uid": "o", "creationTimestamp": created[1]}),
+        );
+        let spreads = server.replica();
+        spreads.know(&[on_deployment, on_set]);
+        let placed = place(&spreads, of_set("web-5d4f")).await.pod.unwrap();
+        let note = placed["metadata"]["annotations"]["apps.kruise.io/matched-workloadspread"].as_str().unwrap();
+        assert!(note.starts_with(&format!("{{\"name\":\"{wanted}\"")), "{note}");
+    }
+}
+
+#[tokio::test]
+async fn c2_a_pod_whose_owner_cannot_be_read_is_created_and_counted_as_unknown() {
     let server = Server::new(target("apps/v1", "Deployment"));
     server.put(REPLICA_SET, json!(500));
-    let placed = place(&server.replica(), of_set("web-5d4f")).await;
-    assert_eq!(placed.pod, None);
-    assert!(placed.warning.unwrap().contains("ReplicaSet web-5d4f"));
+    let spreads = server.replica();
+    assert_eq!(place(&spreads, of_set("web-5d4f")).await, Placed::default(), "nobody knows that one is for it");
+    assert_eq!(unknown(&spreads), 1);
+}
+
+/// New Pods of which nobody knows whether one is for them.
+fn unknown(spreads: &Spreads) -> u64 {
+    spreads.decisions.get_or_create(&DecisionLabels { result: "unknown" }).get()
+}
+
+#[tokio::test]
+async fn replica_sets_whose_names_are_of_no_such_deployment_are_not_read() {
+    let server = Server::new(target("apps/v1", "Deployment"));
+    let spreads = server.replica();
+    for name in ["other-77", "we-77", "webby-77", "web"] {
+        server.put(&format!("/apis/apps/v1/namespaces/ns/replicasets/{name}"), json!(500));
+        assert_eq!(place(&spreads, of_set(name)).await, Placed::default());
+    }
+    assert_eq!(unknown(&spreads), 0);
+}
+
+#[tokio::test]
+async fn the_subset_is_one_of_the_spec_that_was_decided_by() {
+    let server = Server::new(subsets(&[("a", json!(1)), ("b", Value::Null)]));
+    let late = server.replica();
+    let mut object = json!(server.spread());
+    object["metadata"]["resourceVersion"] = "7".into();
+    object["spec"]["subsets"] =
+        json!([{"name": "new", "maxReplicas": 5}, {"name": "a", "maxReplicas": 1}, {"name": "b"}]);
+    server.put(SPREAD, object);
+    assert_eq!(subset_of(&place(&late, pod("web-1")).await), "new", "its watch has not brought the new spec");
+    assert_eq!(server.recorded()["new"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_list_a_pod_waits_a_moment_and_nobody_says_that_there_is_none() {
+    let server = Server::new(subsets(&[("a", json!(1))]));
+    let known = server.replica();
+    let (events, _) = Recorder::new(known.client.clone(), "test", "", Counter::default());
+    let spreads = Spreads::new(known.client.clone(), &FeatureGates::default(), "kruise-system".into(), events);
+    let begun = Instant::now();
+    assert_eq!(place(&spreads, pod("web-1")).await, Placed::default());
+    assert_eq!((begun.elapsed(), unknown(&spreads)), (FIRST_LIST_LOOK, 1));
+    assert!(FIRST_LIST_LOOK < LIMIT && FIRST_LOOK < LIMIT);
+}
+
+#[tokio::test]
+async fn a_patch_leaves_the_labels_by_which_the_owner_selects_its_pods() {
+    let patch = json!({"metadata": {"labels": {"app": "other", "tier": "new"}}});
+    let server = Server::new(json!({"subsets": [{"name": "a", "patch": patch}]}));
+    let mut labelled = pod("web-1");
+    labelled["metadata"]["labels"] = json!({"app": "web", "tier": "old"});
+    let labels = |placed: Placed| placed.pod.unwrap()["metadata"]["labels"].clone();
+    let spreads = server.replica();
+    server.put(CLONE_SET, json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}));
+    assert_eq!(labels(place(&spreads, labelled.clone()).await), json!({"app": "web", "tier": "new"}));
+    server.put(CLONE_SET, json!(500));
+    let unread = json!({"app": "web", "tier": "old"});
+    assert_eq!(labels(place(&spreads, labelled).await), unread, "where that is not known all of them stay");
 }
 
 #[tokio::test]
@@ -420,6 +500,8 @@ async fn kinds_by_configuration_may_have_others_between_them_and_their_pods() {
         pod
     };
     assert_eq!(subset_of(&place(&spreads, of("Shard")).await), "a");
+    server.put("/api/v1/namespaces/kruise-system/configmaps/kruise-configuration", json!(500));
+    assert_eq!(subset_of(&place(&spreads, of("Shard")).await), "a", "it was read a moment ago");
     assert_eq!(place(&spreads, of("Other")).await, Placed::default(), "nobody has named this kind");
 }
 
@@ -441,7 +523,7 @@ async fn a_filter_decides_which_of_two_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_nobody_has_counted_yet_is_waited_for_a_second() {
+async fn one_that_nobody_has_counted_yet_is_waited_for_a_moment() {
     let server = Server::new(subsets(&[("a", json!(5))]));
     let mut object = json!(server.spread());
     object.as_object_mut().unwrap().remove("status");

@@ -26,6 +26,8 @@ struct History {
     ends: bool,
     /// UIDs of objects of users that they, and nobody else, have deleted.
     taken: BTreeSet<String>,
+    /// Nodes that have had other labels: what was recorded of them may be given up.
+    relabelled: BTreeSet<String>,
     /// What the last pass gave up although it had to be kept.
     given_up: Vec<String>,
 }
@@ -65,8 +67,8 @@ impl History {
             let name = ["mine", "db"][random.below(2)];
             world.put(&format!("{STATES}{name}"), state(name, changes));
         }
-        let (ready, due, taken, given_up) = Default::default();
-        Self { world, ready, due, made: 3, ends: false, taken, given_up }
+        let (ready, due, taken, relabelled, given_up) = Default::default();
+        Self { world, ready, due, made: 3, ends: false, taken, relabelled, given_up }
     }
 
     fn of(&self, prefix: &str) -> Vec<(String, Arc<Value>)> {
@@ -141,15 +143,10 @@ impl History {
         said
     }
 
-    async fn take_queue(&mut self) {
-        let (_stop, stopped) = tokio::sync::watch::channel(true);
-        let keys: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
-        let note = |key: ObjectKey, _| {
-            lock(&keys).push(key);
-            std::future::ready(Ok::<_, String>(Requeue::Await))
-        };
-        self.world.controller.queue.run(100, stopped, note).await;
-        for key in std::mem::take(&mut *lock(&keys)) {
+    fn take_queue(&mut self) {
+        let queue = self.world.controller.queue.clone();
+        while let Some(key) = queue.begin() {
+            queue.done::<String>(key.clone(), Ok(Requeue::Await));
             self.due.remove(&key);
             self.ready.insert(key);
         }
@@ -189,10 +186,9 @@ impl History {
         }
         for (pod, entry) in state["status"]["podStates"].as_object().into_iter().flatten() {
             let ordinal: usize = pod.trim_start_matches("db-").parse().unwrap();
-            let Some(node) = before.get(&format!("{NODES}{}", text(entry, "/nodeName"))).filter(|_| ordinal < wanted)
-            else {
-                continue;
-            };
+            let name = text(entry, "/nodeName");
+            let is_kept = ordinal < wanted && !self.relabelled.contains(name);
+            let Some(node) = before.get(&format!("{NODES}{name}")).filter(|_| is_kept) else { continue };
             if !before.contains_key(&format!("{PODS}{pod}")) {
                 self.note("records without their Pods");
             }
@@ -267,7 +263,14 @@ impl History {
         let nodes = self.of(NODES);
         let Some((path, there)) = random.one_of(&nodes) else { return "no node".into() };
         let name = text(there, "/metadata/name").to_owned();
-        match random.below(3) {
+        match random.below(4) {
+            3 => {
+                let label = if random.chance(50) { name.clone() } else { format!("once-{name}") };
+                lock(&self.world.server).change(path, &json!({"metadata": {"labels": {HOST: label}}}));
+                self.note("nodes that got other labels");
+                self.relabelled.insert(name.clone());
+                format!("{name} is labelled {label}")
+            }
             0 => {
                 lock(&self.world.server).remove(path);
                 lock(&self.world.server).acts.note("nodes lost");
@@ -330,8 +333,8 @@ impl History {
     }
 }
 
-/// Objects, the UIDs of those that users have deleted, and what the last pass gave up.
-struct Seen(BTreeMap<String, Arc<Value>>, BTreeSet<String>, Vec<String>);
+/// Objects, the UIDs of those that users have deleted, what the last pass gave up, and nodes that have had other labels.
+struct Seen(BTreeMap<String, Arc<Value>>, BTreeSet<String>, Vec<String>, BTreeSet<String>);
 
 impl Seen {
     fn of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -345,6 +348,11 @@ impl Seen {
 
     fn has_node(&self, name: &str) -> bool {
         self.0.contains_key(&format!("{NODES}{name}"))
+    }
+
+    /// Whether a Pod that ran there can be held there.
+    fn is_home(&self, name: &str) -> bool {
+        self.has_node(name) && !self.3.contains(name)
     }
 }
 
@@ -394,13 +402,15 @@ impl Driver for History {
         self.world.put(&format!("{NODES}last"), node("last", true));
         for (path, there) in self.of(NODES) {
             let name = text(&there, "/metadata/name");
-            lock(&self.world.server).change(&path, &json!({"status": node(name, true)["status"]}));
+            let labels = json!({HOST: name});
+            let changes = json!({"metadata": {"labels": labels}, "status": node(name, true)["status"]});
+            lock(&self.world.server).change(&path, &changes);
         }
         Ok("no fault, every node is well".into())
     }
 
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
-        self.take_queue().await;
+        self.take_queue();
         let now = clock::now().mono;
         let over: Vec<ObjectKey> = self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in over {
@@ -412,7 +422,8 @@ impl Driver for History {
         let has_news = !lock(&self.world.server).news.is_empty();
         let choices = effects.len() + ready.len() + usize::from(has_news);
         if choices == 0 {
-            return Ok(Step::Idle(self.due.values().min().map(|at| at.saturating_sub(now))));
+            let due = self.due.values().min().map(|at| at.saturating_sub(now));
+            return Ok(Step::Idle([due, self.world.controller.queue.next_in()].into_iter().flatten().min()));
         }
         let choice = random.below(choices);
         if choice < effects.len() {
@@ -448,7 +459,8 @@ impl Driver for History {
     }
 
     async fn see(&mut self) -> Result<Seen, String> {
-        Ok(Seen(lock(&self.world.server).objects.clone(), self.taken.clone(), std::mem::take(&mut self.given_up)))
+        let objects = lock(&self.world.server).objects.clone();
+        Ok(Seen(objects, self.taken.clone(), std::mem::take(&mut self.given_up), self.relabelled.clone()))
     }
 }
 
@@ -532,7 +544,7 @@ impl Model for Promises {
             {
                 self.homes.insert(name.clone(), node);
             }
-            if self.homes.get(&name).is_some_and(|node| !seen.has_node(node)) {
+            if self.homes.get(&name).is_some_and(|node| !seen.is_home(node)) {
                 self.homes.remove(&name);
             }
         }
@@ -618,6 +630,7 @@ fn simulation_of_persistent_pod_states() {
         ("restored", 100),
         ("evicted", 5),
         ("nodes lost", 100),
+        ("nodes that got other labels", 100),
         ("refused writes", 50),
         ("managers that started anew", 50),
         ("managers that ended between writes", 30),
@@ -627,7 +640,7 @@ fn simulation_of_persistent_pod_states() {
         ("StatefulSets deleted", 20),
         ("annotations turned", 50),
         ("objects deleted", 20),
-        ("records without their Pods", 30),
+        ("records without their Pods", 15),
         ("records of nodes that are not Ready", 100),
     ]);
 }

@@ -1032,7 +1032,7 @@ fn simulation_of_sidecar_sets() {
     acts.require(&[
         ("Pods", 343),
         ("Pods harmed", 28),
-        ("Pods that are refused", 188),
+        ("Pods that are refused", 60),
         ("Pods with a pinned revision", 2),
         ("Pods without the webhook", 17),
         ("budgets", 32),

@@ -1,7 +1,8 @@
 //! Random histories: a CloneSet that is scaled, Pods that go and come, zones without room, replicas of the webhook that know old
-//! versions or are down, creations that are refused afterwards, limits that change, refused writes, managers that start anew.
-//! No subset ever gets a Pod above its limit from the webhook; and once nothing stands in the way any more, every Pod runs,
-//! belongs to a subset, has its cost and is counted, and no record is left.
+//! versions, have other clocks or are down, creations and deletions that are refused afterwards, limits and strategies that change,
+//! notes and costs that others take off, Pods that fail, nodes that are lost, refused writes, managers that end between two writes and
+//! start anew. No subset ever gets a Pod above its limit from the webhook; and once nothing stands in the way any more, every Pod
+//! runs, belongs to a subset, has its cost and is counted, and no record is left. Then nothing is written any more.
 //!
 //! The controller is the real one, and new Pods go through the rule of the webhook. What surrounds them is played.
 
@@ -32,6 +33,15 @@ struct History {
     /// Creations are refused after the webhook.
     has_no_quota: bool,
     closed: BTreeSet<&'static str>,
+    /// How far the clock of each replica of the webhook is ahead, in seconds. Where it is behind by more than a record lasts, a
+    /// manager that starts takes a record for an old one.
+    ahead: Vec<i64>,
+    /// Whether a PodDisruptionBudget refuses some evictions after the webhook.
+    has_budget: bool,
+    /// How many it has refused: each makes room for a moment.
+    refused: usize,
+    /// What nothing may do and was done.
+    wrong: Option<String>,
 }
 
 #[derive(Debug)]
@@ -83,6 +93,10 @@ impl History {
             webhook_is_down: false,
             has_no_quota: false,
             closed: BTreeSet::new(),
+            ahead: (0..REPLICAS).map(|_| [-20, 0, 0, 20, 3600][random.below(5)]).collect(),
+            has_budget: random.chance(25),
+            refused: 0,
+            wrong: None,
         }
     }
 
@@ -112,7 +126,9 @@ impl History {
             let first = pods.iter().min_by_key(|(_, pod)| (!text(pod, "/spec/nodeName").is_empty(), cost_of(pod)));
             effects.extend(first.map(|(path, _)| Effect::Delete(path.clone())));
         }
-        for (path, pod) in pods.iter().filter(|(_, pod)| text(pod, "/spec/nodeName").is_empty()) {
+        let has_failed = |pod: &Value| text(pod, "/status/phase") == "Failed";
+        effects.extend(pods.iter().filter(|(_, pod)| has_failed(pod)).map(|(path, _)| Effect::Delete(path.clone())));
+        for (path, pod) in pods.iter().filter(|(_, pod)| text(pod, "/spec/nodeName").is_empty() && !has_failed(pod)) {
             let open = ["a", "b"].into_iter().filter(|zone| !self.closed.contains(zone));
             let fitting: Vec<&str> = open.filter(|zone| zone_of(pod).is_none_or(|wants| wants == *zone)).collect();
             if fitting.is_empty() && pod["status"]["conditions"].is_null() {
@@ -128,6 +144,10 @@ impl History {
         effects
     }
 
+    fn clock(&self, replica: usize) -> jiff::Timestamp {
+        clock::now().wall + jiff::SignedDuration::from_secs(self.ahead[replica])
+    }
+
     /// As `settle` in the webhook: by what a replica knows, written with the version that it knows.
     fn ask(&mut self, replica: usize, ask: &SpreadAsk) -> SpreadAnswer {
         let mut is_fresh = false;
@@ -136,7 +156,7 @@ impl History {
             let spec = SpreadSpec::of(&spread).unwrap();
             let before = spread.status.clone().unwrap_or_default();
             let (mut status, limits) = (before.clone(), spec.limits(0));
-            let answered = decide(&spec, &limits, &mut status, ask, clock::now().wall);
+            let answered = decide(&spec, &limits, &mut status, ask, self.clock(replica));
             if answered.passes_over(&places(&spec, &before, &limits, VERSION_IGNORED)) && !is_fresh {
                 (self.known[replica], is_fresh) = (self.spread(), true);
                 continue;
@@ -185,22 +205,44 @@ impl History {
             pod["metadata"]["labels"]["by"] = "webhook".into();
             self.world.put(&path, pod);
             self.note("placed");
+            self.check_limit();
         }
         format!("{name} goes to {answered:?}")
     }
 
+    /// Right after a Pod was placed: the limit of now holds, whatever the status says.
+    fn check_limit(&mut self) {
+        let limit = self.world.get(&format!("{SPREADS}ws")).unwrap()["spec"]["subsets"][0]["maxReplicas"].clone();
+        let limit = usize::try_from(limit.as_u64().unwrap()).unwrap() + self.refused;
+        let pods = self.pods();
+        let own = pods.iter().filter(|(_, pod)| note_of(pod).as_deref() == Some("a"));
+        let placed = own.filter(|(_, pod)| text(pod, "/metadata/labels/by") == "webhook").count();
+        if self.last_is_in_a(&pods) && placed > limit {
+            self.wrong = Some(format!("the webhook has put {placed} Pods where there is room for {limit}"));
+        }
+    }
+
+    fn last_is_in_a(&self, pods: &[(String, Arc<Value>)]) -> bool {
+        let path = format!("{PODS}web-{}", self.made);
+        pods.iter().any(|(of, pod)| *of == path && note_of(pod).as_deref() == Some("a"))
+    }
+
     /// A Pod goes; the webhook has recorded it, or was down.
     fn remove(&mut self, path: &str, random: &mut Random) {
+        self.record_going(path, random);
+        lock(&self.world.server).remove(path);
+    }
+
+    fn record_going(&mut self, path: &str, random: &mut Random) {
         let pod = self.world.get(path);
         let replica = random.below(REPLICAS);
-        if let Some(subset) =
-            pod.as_ref().and_then(|pod| note_of(pod)).filter(|_| !self.webhook_is_down && self.known[replica].is_some())
-        {
+        let is_active = pod.as_ref().is_some_and(|pod| text(pod, "/status/phase") != "Failed");
+        let is_heard = is_active && !self.webhook_is_down && self.known[replica].is_some();
+        if let Some(subset) = pod.as_ref().and_then(|pod| note_of(pod)).filter(|_| is_heard) {
             let name = path.rsplit('/').next().unwrap().to_owned();
             self.ask(replica, &SpreadAsk::Delete { pod: name, subset, version: VERSION_IGNORED.into() });
             self.note("recorded deletions");
         }
-        lock(&self.world.server).remove(path);
     }
 
     fn play(&mut self, effect: Effect, random: &mut Random) -> String {
@@ -221,30 +263,100 @@ impl History {
         said
     }
 
-    async fn take_queue(&mut self) {
-        let (_stop, stopped) = tokio::sync::watch::channel(true);
-        let keys: Arc<Mutex<Vec<ObjectKey>>> = Arc::default();
-        let note = |key: ObjectKey, _| {
-            lock(&keys).push(key);
-            std::future::ready(Ok::<_, String>(Requeue::Await))
-        };
-        self.world.controller.queue.run(100, stopped, note).await;
-        for key in std::mem::take(&mut *lock(&keys)) {
+    fn take_queue(&mut self) {
+        let queue = self.world.controller.queue.clone();
+        while let Some(key) = queue.begin() {
+            queue.done::<String>(key.clone(), Ok(Requeue::Await));
             self.due.remove(&key);
             self.ready.insert(key);
         }
     }
 
+    /// Others take off, or change, what is noted on a Pod. What the webhook has said of it is not known any more.
+    fn harm_notes(&self, random: &mut Random) -> String {
+        let pods = self.pods();
+        let Some((path, _)) = random.one_of(&pods) else { return "no Pod".into() };
+        if random.chance(50) {
+            self.note("costs changed by others");
+            let cost = if random.chance(50) { Value::Null } else { "7".into() };
+            self.world.change(path, json!({"metadata": {"annotations": {COST: cost}}}));
+            return format!("{path} gets another cost");
+        }
+        self.note("notes taken off");
+        self.world.change(path, json!({"metadata": {"labels": {"by": null}, "annotations": {NOTE: null}}}));
+        format!("{path} loses its note")
+    }
+
+    /// A Pod fails, or a node is lost with its Pods.
+    fn lose(&mut self, random: &mut Random) -> String {
+        let pods = self.pods();
+        if random.chance(60) {
+            let Some((path, _)) = random.one_of(&pods) else { return "no Pod".into() };
+            self.note("Pods failed");
+            self.world.change(path, json!({"status": {"phase": "Failed", "conditions": null}}));
+            return format!("{path} fails");
+        }
+        let zone = ["a", "b"][random.below(2)];
+        self.note("nodes lost");
+        lock(&self.world.server).remove(&format!("{NODES}{zone}"));
+        for (path, _) in pods.iter().filter(|(_, pod)| text(pod, "/spec/nodeName") == zone) {
+            lock(&self.world.server).remove(path);
+        }
+        self.closed.insert(zone);
+        format!("{zone} is lost")
+    }
+
+    /// There is room in a zone again.
+    fn open(&mut self, zone: &'static str) {
+        self.closed.remove(zone);
+        let path = format!("{NODES}{zone}");
+        if self.world.get(&path).is_none() {
+            self.world.put(&path, node(zone, zone));
+        }
+    }
+
+    fn change_spec(&self, changes: &Value) {
+        let mut object = Value::clone(&self.world.get(&format!("{SPREADS}ws")).unwrap());
+        json_patch::merge(&mut object["spec"], changes);
+        object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        self.world.put(&format!("{SPREADS}ws"), object);
+    }
+
+    /// After it has converged nothing is written any more, and a new manager writes nothing either.
+    async fn rest(&mut self, random: &mut Random) -> Result<(), String> {
+        // Counts may still be written, a second apart.
+        self.idle(random).await?;
+        for what in ["it has come to rest", "a new manager has started"] {
+            let before = lock(&self.world.server).objects.clone();
+            self.idle(random).await?;
+            let after = lock(&self.world.server).objects.clone();
+            if let Some((path, now)) = after.iter().find(|(path, now)| before.get(*path) != Some(now)) {
+                return Err(format!("after {what} {path} is written: {now}"));
+            }
+            self.restart_manager();
+        }
+        Ok(())
+    }
+
+    async fn idle(&mut self, random: &mut Random) -> Result<(), String> {
+        let mut pauses = 0;
+        for _ in 0..3000 {
+            match self.step(random).await? {
+                Step::Worked(_) => {}
+                Step::Idle(Some(after)) if pauses < 30 => {
+                    self.advance(after.max(Duration::from_millis(1))).await;
+                    pauses += 1;
+                }
+                Step::Idle(_) => return Ok(()),
+            }
+        }
+        Err("it does not come to rest".into())
+    }
+
     fn restart_manager(&mut self) {
-        self.world.controller = manager(&self.world.server, &self.world.pod_writes);
         (self.ready, self.due) = Default::default();
-        let all: Vec<String> = {
-            let mut server = lock(&self.world.server);
-            server.news.clear();
-            server.acts.note("managers that started anew");
-            server.objects.keys().cloned().collect()
-        };
-        all.iter().for_each(|path| self.world.deliver(path));
+        self.note("managers that started anew");
+        self.world.restart();
     }
 }
 
@@ -252,6 +364,9 @@ struct Seen {
     pods: Vec<Arc<Value>>,
     spread: Arc<Value>,
     wanted: usize,
+    refused: usize,
+    /// Changes of Pods that no watch has brought: what is written without them is right by chance.
+    undelivered: usize,
 }
 
 impl Seen {
@@ -272,7 +387,7 @@ impl Driver for History {
     type Seen = Seen;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        Ok(match random.below(14) {
+        Ok(match random.below(19) {
             0..=2 => {
                 let replicas = random.below(MOST + 1);
                 self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": replicas}}));
@@ -281,6 +396,12 @@ impl Driver for History {
             3 | 4 => {
                 let pods = self.pods();
                 let Some((path, _)) = random.one_of(&pods) else { return Ok("no Pod".into()) };
+                if self.has_budget && random.chance(50) {
+                    self.record_going(path, random);
+                    self.refused += 1;
+                    self.note("refused deletions");
+                    return Ok(format!("{path} may not go"));
+                }
                 if random.chance(50) {
                     self.remove(path, random);
                 } else {
@@ -298,23 +419,38 @@ impl Driver for History {
             }
             7 | 8 => {
                 let zone = ["a", "b"][random.below(2)];
-                if !self.closed.remove(zone) {
+                if self.closed.contains(zone) {
+                    self.open(zone);
+                } else {
                     self.closed.insert(zone);
                 }
                 format!("without room: {:?}", self.closed)
             }
             9 => {
                 let max = random.below(4);
-                let mut object = Value::clone(&self.world.get(&format!("{SPREADS}ws")).unwrap());
-                object["spec"]["subsets"][0]["maxReplicas"] = max.into();
-                object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap() + 1).into();
-                self.world.put(&format!("{SPREADS}ws"), object);
+                let mut subsets = self.world.get(&format!("{SPREADS}ws")).unwrap()["spec"]["subsets"].clone();
+                subsets[0]["maxReplicas"] = max.into();
+                self.change_spec(&json!({"subsets": subsets}));
                 format!("a limit of {max}")
             }
             10 | 11 => lock(&self.world.server).fail(random),
             12 => {
                 self.restart_manager();
                 "a new manager".into()
+            }
+            13 => {
+                let writes = random.below(4);
+                *lock(&self.world.lives) = Some(writes);
+                format!("the manager ends after {writes} writes")
+            }
+            14 | 15 => self.harm_notes(random),
+            16 => self.lose(random),
+            17 => {
+                let adaptive = json!({"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 5}});
+                let is_adaptive = random.chance(70);
+                self.change_spec(&json!({"scheduleStrategy": if is_adaptive { adaptive } else { Value::Null }}));
+                self.note("strategies");
+                format!("it is adaptive: {is_adaptive}")
             }
             _ => "nothing".into(),
         })
@@ -323,13 +459,16 @@ impl Driver for History {
     async fn make_possible(&mut self) -> Result<String, String> {
         lock(&self.world.server).faults.clear();
         (self.webhook_is_down, self.has_no_quota) = (false, false);
-        self.closed.clear();
+        ["a", "b"].into_iter().for_each(|zone| self.open(zone));
+        if lock(&self.world.lives).is_some() {
+            self.restart_manager();
+        }
         self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": 5}}));
         Ok("there is room, quota and a webhook".into())
     }
 
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
-        self.take_queue().await;
+        self.take_queue();
         let now = clock::now().mono;
         let over: Vec<ObjectKey> = self.due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
         for key in over {
@@ -345,12 +484,14 @@ impl Driver for History {
         let has_news = !lock(&self.world.server).news.is_empty();
         let choices = effects.len() + ready.len() + usize::from(has_news);
         if choices == 0 {
-            return Ok(Step::Idle(self.due.values().min().map(|at| at.saturating_sub(now))));
+            let due = self.due.values().min().map(|at| at.saturating_sub(now));
+            return Ok(Step::Idle([due, self.world.controller.queue.next_in()].into_iter().flatten().min()));
         }
         let choice = random.below(choices);
         if choice < effects.len() {
             let effect = effects.swap_remove(choice);
-            return Ok(Step::Worked(self.play(effect, random)));
+            let said = self.play(effect, random);
+            return self.wrong.take().map_or(Ok(Step::Worked(said)), Err);
         }
         let Some(key) = ready.get(choice - effects.len()) else {
             let path = lock(&self.world.server).news.pop_front().unwrap_or_default();
@@ -359,6 +500,12 @@ impl Driver for History {
         };
         self.ready.remove(key);
         let result = self.world.controller.reconcile(key).await;
+        if *lock(&self.world.lives) == Some(0) {
+            let said = format!("the manager has ended in its pass over {key}: {result:?}");
+            self.note("managers that ended between writes");
+            self.restart_manager();
+            return Ok(Step::Worked(said));
+        }
         let after = match &result {
             Ok(Requeue::Await) => None,
             Ok(Requeue::After(delay)) => Some(*delay),
@@ -377,7 +524,10 @@ impl Driver for History {
     async fn see(&mut self) -> Result<Seen, String> {
         let set = self.world.get(&format!("{SETS}web")).unwrap();
         let spread = self.world.get(&format!("{SPREADS}ws")).unwrap();
-        Ok(Seen { pods: self.pods().into_iter().map(|(_, pod)| pod).collect(), spread, wanted: wanted(&set) })
+        let pods = self.pods().into_iter().map(|(_, pod)| pod).collect();
+        let news = |server: &Server| server.news.iter().filter(|path| path.starts_with(PODS)).count();
+        let undelivered = news(&lock(&self.world.server));
+        Ok(Seen { pods, spread, wanted: wanted(&set), refused: self.refused, undelivered })
     }
 }
 
@@ -398,7 +548,7 @@ impl Model for Promises {
         let mut wrongs = Vec::new();
         self.largest = self.largest.max(seen.limit());
         let placed = seen.in_subset("a").filter(|pod| text(pod, "/metadata/labels/by") == "webhook").count();
-        if placed > self.largest {
+        if placed > self.largest + seen.refused {
             wrongs.push(format!("the webhook has put {placed} Pods where there is room for {}", self.largest));
         }
         for subset in seen.status().versioned_subset_statuses.values().flatten() {
@@ -417,13 +567,17 @@ impl Model for Promises {
 
     fn missing(&self, seen: &Seen) -> Vec<String> {
         let mut missing = Vec::new();
+        if seen.undelivered > 0 {
+            missing.push(format!("{} changes of Pods are not delivered", seen.undelivered));
+        }
         if seen.pods.len() != seen.wanted {
             missing.push(format!("{} of {} Pods are there", seen.pods.len(), seen.wanted));
         }
         for pod in &seen.pods {
             let name = text(pod, "/metadata/name");
-            if text(pod, "/spec/nodeName").is_empty() || note_of(pod).is_none() {
-                missing.push(format!("{name} has no node or no subset"));
+            let has_failed = text(pod, "/status/phase") == "Failed";
+            if text(pod, "/spec/nodeName").is_empty() || note_of(pod).is_none() || has_failed {
+                missing.push(format!("{name} has no node or no subset, or has failed"));
             }
         }
         let (max, status) = (seen.limit(), seen.status());
@@ -472,6 +626,7 @@ fn simulation_of_workload_spreads() {
             let (mut history, mut promises) = (History::new(&mut Random(seed)), Promises::default());
             let limits = Limits { changes: 30, ..Limits::default() };
             liveness::run(seed, &limits, &mut history, &mut promises).await?;
+            history.rest(&mut Random(seed)).await?;
             let mut acts = promises.acts;
             for what in COUNTED {
                 acts.add(what, lock(&history.world.server).acts.count(what));
@@ -486,13 +641,20 @@ fn simulation_of_workload_spreads() {
         ("recorded deletions", 100),
         ("refused creations", 30),
         ("conflicts of the webhook", 10),
-        ("evicted", 5),
+        ("evicted", 1),
         ("refused writes", 50),
         ("managers that started anew", 30),
+        ("managers that ended between writes", 20),
+        ("refused deletions", 10),
+        ("costs changed by others", 50),
+        ("notes taken off", 50),
+        ("Pods failed", 30),
+        ("nodes lost", 30),
+        ("strategies", 50),
     ]);
 }
 
-const COUNTED: [&str; 8] = [
+const COUNTED: [&str; 15] = [
     "placed",
     "missed",
     "recorded deletions",
@@ -501,4 +663,11 @@ const COUNTED: [&str; 8] = [
     "evicted",
     "refused writes",
     "managers that started anew",
+    "managers that ended between writes",
+    "refused deletions",
+    "costs changed by others",
+    "notes taken off",
+    "Pods failed",
+    "nodes lost",
+    "strategies",
 ];

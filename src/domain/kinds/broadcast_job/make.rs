@@ -9,23 +9,25 @@ use crate::{
         make::{self, PodParts},
         owner::OwnerRef,
     },
-    k8s::{hash, name::LONGEST_LABEL},
+    k8s::{
+        hash,
+        name::{LONGEST_LABEL, cut},
+    },
 };
 
 /// The longest encoded hash.
-const LONGEST_HASH: usize = 10;
+const LONGEST_HASH: usize = 20;
 
 /// What names of Pods begin with.
 fn base(spec: &BroadcastSpec) -> String {
-    let name = spec.name.get(..LONGEST_LABEL - LONGEST_HASH - 1).unwrap_or(&spec.name);
-    format!("{}-", name.trim_end_matches(['-', '.']))
+    format!("{}-", cut(&spec.name, LONGEST_LABEL - LONGEST_HASH - 1))
 }
 
 /// The name of a Pod: the same for each attempt to make the same Pod, so that one whose outcome is not known is not made
-/// twice. `made` counts those that were made for the node before.
+/// twice. `made` counts those that were made for the node before. In 32 bits two of ten thousand nodes may well have one name.
 pub fn pod_name(spec: &BroadcastSpec, node: &str, made: u32) -> String {
     let text = format!("{}/{node}/{made}", spec.uid);
-    format!("{}{}", base(spec), hash::safe_encode(hash::fnv1_32(text.into_bytes())))
+    format!("{}{}", base(spec), hash::safe_encode(hash::fnv1_64(text.into_bytes())))
 }
 
 /// The Pod for a node. It gets there by the scheduler, unless `binds`: then it is bound from the begin.

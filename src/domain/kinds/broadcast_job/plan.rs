@@ -240,14 +240,15 @@ pub fn plan(observed: &BroadcastObserved<'_>) -> BroadcastPlan {
     let mut slots = slots(observed);
     slots.counts.missing = slots.missing.len();
     let mut plan = BroadcastPlan { counts: slots.counts.clone(), ..BroadcastPlan::default() };
-    let exceeded = observed.pods.iter().filter(|pod| pod.stage == PodStage::Exceeded);
-    plan.actions.extend(exceeded.map(|pod| BroadcastAction::Stop { pod: pod.name.clone() }));
-    if observed.recorded.is_over() {
-        after_the_end(observed, &mut plan);
+    let is_over = observed.recorded.is_over();
+    if spec.paused && !is_over {
+        plan.state = BroadcastState::Paused;
         return plan;
     }
-    if spec.paused {
-        plan.state = BroadcastState::Paused;
+    let exceeded = observed.pods.iter().filter(|pod| pod.stage == PodStage::Exceeded);
+    plan.actions.extend(exceeded.map(|pod| BroadcastAction::Stop { pod: pod.name.clone() }));
+    if is_over {
+        after_the_end(observed, &mut plan);
         return plan;
     }
     let failed = count(plan.counts.failed);

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::apps::broadcast_job::{BroadcastJob, BroadcastJobStatus},
     domain::{node::backoff::Failures, workload::owner::OwnerRef},
-    k8s::{node::NodeView, pod::PodView, time::Now},
+    k8s::{hash, name::is_dns_subdomain, node::NodeView, pod::PodView, time::Now},
 };
 
 const NOW: &str = "2026-01-01T00:00:00Z";
@@ -332,6 +332,11 @@ fn f39_a_pod_over_its_restart_limit_is_stopped_and_has_failed() {
     assert_eq!((over.plan().state, over.numbers()), (BroadcastState::Completes, (2, 0, 1, 1)));
     let fast = limited("FailFast").with(&[restarted("a", "n0", 3, 0), pod("b", "n1", "Running")]);
     assert_eq!(fast.actions(), (vec![], vec![("b".to_owned(), Because::JobFailed)], vec!["a".to_owned()]));
+    // What is paused is left alone, until it goes on. What is over is not.
+    let paused = over.clone().spec_with(json!({"paused": true}));
+    assert_eq!((paused.plan().state, paused.actions().2), (BroadcastState::Paused, vec![]));
+    let ended = json!({"conditions": [{"type": "Failed", "status": "True"}]});
+    assert_eq!(paused.status(ended).actions().2, ["a"]);
     // Once it is stopped it has failed for good, and is not stopped again.
     let mut stopped = restarted("a", "n0", 3, 0);
     json_patch::merge(&mut stopped, &make::stop());
@@ -461,7 +466,23 @@ fn pods_are_those_that_were_recorded() {
     let bound = make::pod(&owner, &spec, "p".into(), "node-a", true);
     assert_eq!((bound["spec"]["nodeName"].as_str(), bound["spec"].get("affinity")), (Some("node-a"), None));
     let long = BroadcastSpec { name: "x".repeat(63), ..spec };
-    assert_eq!(make::pod_name(&long, "n", 0).len(), 63);
+    assert!(make::pod_name(&long, "n", 0).len() <= 63);
+}
+
+#[test]
+fn nodes_whose_names_collide_in_32_bits_have_pods_of_different_names() {
+    let job: BroadcastJob = serde_json::from_value(case(0).job).unwrap();
+    let spec = BroadcastSpec::of(&job).unwrap();
+    let nodes = ["node-549599", "node-712382"];
+    let [a, b] = nodes.map(|node| hash::fnv1_32(format!("j/{node}/0").into_bytes()));
+    assert_eq!(a, b);
+    let [a, b] = nodes.map(|node| make::pod_name(&spec, node, 0));
+    assert_ne!(a, b);
+    let long = BroadcastSpec { name: format!("{}-x", "x".repeat(41)), ..spec };
+    for node in nodes {
+        let name = make::pod_name(&long, node, 0);
+        assert!(name.len() <= 63 && is_dns_subdomain(&name), "{name}");
+    }
 }
 
 #[test]

@@ -7,7 +7,13 @@ use super::{
     schedule::{COUNTED, Slots},
     spec::{Concurrency, CronSpec, JobKind, history_limits},
 };
-use crate::api::apps::advanced_cron_job::AdvancedCronJob;
+use crate::{
+    api::apps::advanced_cron_job::{AdvancedCronJob, AdvancedCronJobStatus},
+    k8s::time::whole_seconds,
+};
+
+/// Seconds by which the clock that a job was made by may be ahead of that of the API server.
+const CLOCKS_APART: i64 = 60;
 
 /// How a job has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +35,8 @@ pub struct CronChild {
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
+    /// When the API server created it.
+    pub created: Option<Timestamp>,
     /// What its annotation says: the time for which it was made.
     pub slot: Option<Timestamp>,
     /// When it began.
@@ -84,8 +92,14 @@ pub struct CronPlan {
 pub fn plan(cron: &AdvancedCronJob, spec: Option<&CronSpec>, children: &[CronChild], now: Timestamp) -> CronPlan {
     let own = cron.metadata.name.as_deref().unwrap_or_default();
     let recorded = cron.status.as_ref().and_then(|status| status.last_schedule_time);
-    // Anybody can write an annotation; a name is for ever.
-    let slot_of = |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot));
+    // Whoever may create jobs can write any annotation and name: a slot that lies ahead would end the schedule until then.
+    // By either clock, as that of the API server may be behind ours, and ours may have been set back.
+    let has_come = |child: &CronChild, slot: Timestamp| {
+        let ahead = |created: Timestamp| slot.as_second().saturating_sub(created.as_second());
+        slot <= now || child.created.is_none_or(|created| ahead(created) <= CLOCKS_APART)
+    };
+    let slot_of =
+        |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot) && has_come(child, *slot));
     let last = children.iter().filter_map(slot_of).chain(recorded).max();
     let mut plan = CronPlan { last, ..CronPlan::default() };
     plan.active = children.iter().filter(|child| child.end.is_none()).cloned().collect();
@@ -121,6 +135,13 @@ pub fn plan(cron: &AdvancedCronJob, spec: Option<&CronSpec>, children: &[CronChi
         }
     }
     plan
+}
+
+/// Whether a job that has ended tells of a success that is not in this status.
+pub fn is_news(status: Option<&AdvancedCronJobStatus>, child: &CronChild) -> bool {
+    let recorded = status.and_then(|status| status.last_successful_time);
+    let success = child.end.filter(|end| end.succeeded).and_then(|end| end.at);
+    success.is_some_and(|at| recorded.is_none_or(|recorded| whole_seconds(at) > recorded))
 }
 
 /// Jobs beyond the limits of the history, the oldest ones.

@@ -106,6 +106,7 @@ mod tests {
             name: name.into(),
             uid: format!("uid-{name}"),
             version: "7".into(),
+            created: slot,
             slot,
             begun,
             end,

@@ -14,7 +14,7 @@ use crate::{
     },
     k8s::{
         hash,
-        name::LONGEST_LABEL,
+        name::{LONGEST_LABEL, cut},
         time::{Now, rfc3339},
     },
 };
@@ -24,8 +24,7 @@ const LONGEST_HASH: usize = 10;
 
 /// What names of Pods begin with. A DaemonSet may have a longer name than a Pod, whose name is to be a host name.
 fn base(spec: &Spec) -> String {
-    let name = spec.name.get(..LONGEST_LABEL - LONGEST_HASH - 1).unwrap_or(&spec.name);
-    format!("{}-", name.trim_end_matches(['-', '.']))
+    format!("{}-", cut(&spec.name, LONGEST_LABEL - LONGEST_HASH - 1))
 }
 
 /// The name of a Pod: the same for each attempt to make the same Pod, so that one whose outcome is not known is not made

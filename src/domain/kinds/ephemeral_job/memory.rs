@@ -1,20 +1,49 @@
 //! What is remembered of a job between two looks at it. Everything can be lost.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::state::PodResult;
 use crate::{
-    api::apps::ephemeral_job::EphemeralJob,
-    k8s::time::{Now, Sighting},
+    api::{apps::ephemeral_job::EphemeralJob, labels},
+    k8s::time::{Now, Sighting, doubled},
 };
 
 /// The first pause after a Pod did not take the containers; it doubles with each refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// The most Pods that the annotation [`labels::COUNTED_PODS`] names. Of further ones that go and end while no manager runs, one
+/// may stay uncounted.
+const MOST_NAMED: usize = 2000;
+
+/// What the annotation [`labels::COUNTED_PODS`] says. An older one does no harm: nobody is counted twice by it.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct CountedPods {
+    succeeded: i32,
+    failed: i32,
+    /// The begins of their UIDs, without those that had gone when the counting process began.
+    pods: Vec<String>,
+}
+
+impl CountedPods {
+    /// What a job says; nothing readable counts as nothing.
+    fn of(job: &EphemeralJob) -> Self {
+        let text = job.metadata.annotations.as_ref().and_then(|all| all.get(labels::COUNTED_PODS));
+        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    }
+}
+
+/// Of a UID what distinguishes it, 48 random bits.
+fn begin_of(uid: &str) -> &str {
+    uid.get(..13).unwrap_or(uid)
+}
 
 /// In-memory state of a job.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +62,8 @@ pub struct EphemeralMemory {
     pub refused: HashMap<String, Refusal>,
     /// How many calls go out at a time.
     pub window: usize,
+    /// How many Pods the last look went over.
+    pub pods: usize,
     /// The last event.
     pub said: String,
 }
@@ -53,8 +84,7 @@ pub struct Refusal {
 impl Refusal {
     /// How long the Pod is not asked again.
     pub fn left(&self, now: Now) -> Duration {
-        let doublings = self.times.saturating_sub(1).min(8);
-        let pause = (REFUSED_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE);
+        let pause = doubled(REFUSED_PAUSE, self.times.saturating_sub(1), LONGEST_PAUSE);
         pause.saturating_sub(now.mono.saturating_sub(self.last))
     }
 }
@@ -81,16 +111,35 @@ impl EphemeralMemory {
         (begun.age(now), ended)
     }
 
-    /// Notes what has ended; gives how many Pods have ended well and badly. `recorded` are the counts of the status.
-    pub fn count<'p>(&mut self, ended: impl Iterator<Item = (&'p str, PodResult)>, recorded: (i32, i32)) -> (i32, i32) {
+    /// Notes what has ended; gives how many Pods have ended well and badly.
+    pub fn count<'p>(&mut self, ended: impl Iterator<Item = (&'p str, PodResult)>, job: &EphemeralJob) -> (i32, i32) {
         for (uid, result) in ended {
             self.results.entry(uid.to_owned()).or_insert(result == PodResult::Succeeded);
         }
         let count = |well: bool| number(self.results.values().filter(|result| **result == well).count());
         let seen = (count(true), count(false));
-        let left = |recorded: i32, seen: i32| recorded.max(0).saturating_sub(seen).max(0);
-        let (well, badly) = *self.earlier.get_or_insert((left(recorded.0, seen.0), left(recorded.1, seen.1)));
+        let (well, badly) = match self.earlier {
+            Some(earlier) => earlier,
+            None => *self.earlier.insert(earlier(&self.results, seen, job)),
+        };
         (well.saturating_add(seen.0), badly.saturating_add(seen.1))
+    }
+
+    /// The annotation [`labels::COUNTED_PODS`] as it should be, if it should change.
+    pub fn counted_pods(&self, job: &EphemeralJob) -> Option<String> {
+        let (earlier, pods) = (self.earlier?, self.results.len());
+        if pods == 0 || pods > MOST_NAMED {
+            return None;
+        }
+        let ended = |well: bool| number(self.results.values().filter(|result| **result == well).count());
+        let counted = CountedPods {
+            succeeded: earlier.0.saturating_add(ended(true)),
+            failed: earlier.1.saturating_add(ended(false)),
+            pods: self.results.keys().map(|uid| begin_of(uid).to_owned()).collect(),
+        };
+        let text = serde_json::to_string(&counted).ok()?;
+        let before = job.metadata.annotations.as_ref().and_then(|all| all.get(labels::COUNTED_PODS));
+        (before != Some(&text)).then_some(text)
     }
 
     /// Notes that a Pod did not take the containers.
@@ -99,6 +148,21 @@ impl EphemeralMemory {
         let refusal = Refusal { pod: pod.to_owned(), times: times.saturating_add(1), last: now.mono, why };
         self.refused.insert(uid.to_owned(), refusal);
     }
+}
+
+/// How many Pods were counted that are not among `results`, when a process looks at a job first.
+fn earlier(results: &BTreeMap<String, bool>, seen: (i32, i32), job: &EphemeralJob) -> (i32, i32) {
+    let recorded = job.status.as_ref().map_or((0, 0), |status| (status.succeeded, status.failed));
+    let counted = CountedPods::of(job);
+    let known: HashSet<&str> = counted.pods.iter().map(String::as_str).collect();
+    let new = |well: bool| {
+        number(results.iter().filter(|(uid, result)| **result == well && !known.contains(begin_of(uid))).count())
+    };
+    // Either may be the older one; both are at most what has happened.
+    let left = |recorded: i32, counted: i32, new: i32, seen: i32| {
+        recorded.max(counted.max(0).saturating_add(new)).saturating_sub(seen).max(0)
+    };
+    (left(recorded.0, counted.succeeded, new(true), seen.0), left(recorded.1, counted.failed, new(false), seen.1))
 }
 
 /// A count as a status has it.

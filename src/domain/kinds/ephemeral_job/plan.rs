@@ -1,6 +1,6 @@
 //! What to do about a job now.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
     memory::{EphemeralMemory, number},
@@ -71,9 +71,11 @@ pub fn plan(
         Some(result @ (PodResult::Succeeded | PodResult::Failed)) => Some((pod.uid(), *result)),
         _ => None,
     });
-    let recorded = job.status.as_ref().map_or((0, 0), |status| (status.succeeded, status.failed));
-    let (succeeded, failed) = memory.count(ended, recorded);
-    memory.refused.retain(|uid, _| pods.iter().any(|pod| pod.uid() == uid.as_str()));
+    let (succeeded, failed) = memory.count(ended, job);
+    if !memory.refused.is_empty() {
+        let there: HashSet<&str> = pods.iter().map(|pod| pod.uid()).collect();
+        memory.refused.retain(|uid, _| there.contains(uid.as_str()));
+    }
 
     let with = |wanted: PodResult| {
         let has = |(pod, result): &&(&Arc<PodView>, Option<PodResult>)| *result == Some(wanted) && pod.is_active();
@@ -94,10 +96,7 @@ pub fn plan(
         .collect();
     let pause = |pod: &PodView| memory.refused.get(pod.uid()).map_or(Duration::ZERO, |refusal| refusal.left(now));
     // A Pod that does not take the containers keeps no other one from getting them.
-    candidates.sort_by(|a, b| {
-        let order = |pod: &PodView| (!pause(pod).is_zero(), pod.created, pod.name().to_owned());
-        order(a).cmp(&order(b))
-    });
+    candidates.sort_by_cached_key(|pod| (!pause(pod).is_zero(), pod.created, pod.name().to_owned()));
     let replicas = job.spec.replicas.map_or(usize::MAX, |replicas| usize::try_from(replicas).unwrap_or_default());
     candidates.truncate(replicas.saturating_sub(busy + done));
 

@@ -250,6 +250,46 @@ fn f52_pods_that_go_stay_counted_by_their_uid() {
 }
 
 #[test]
+fn f52_pods_that_go_and_end_while_no_manager_runs_are_counted_once() {
+    let (a, b) = (with("a", exit(0)), with("b", exit(0)));
+    // Counted: a and b, well. A third one was running.
+    let counted = |noted: bool, recorded: [i32; 2]| {
+        let mut memory = EphemeralMemory::default();
+        let mut job = job(json!({"replicas": 3}));
+        plan::plan(&job, &[a.clone(), b.clone(), with("c", running())], &mut memory, Duration::ZERO, at(1));
+        let note = memory.counted_pods(&job).unwrap();
+        assert_eq!(note, r#"{"succeeded":2,"failed":0,"pods":["uid-a","uid-b"]}"#);
+        job.metadata.annotations = noted.then(|| [("kruise.rs/counted-pods".to_owned(), note)].into());
+        assert_eq!(memory.counted_pods(&job).is_none(), noted, "it is written once");
+        job.status = serde_json::from_value(json!({"succeeded": recorded[0], "failed": recorded[1]})).unwrap();
+        job
+    };
+    let all = counted(true, [2, 0]);
+    for (what, job, pods, want) in [
+        ("one goes, another one ends", &all, vec![b.clone(), with("c", exit(0))], [3, 0]),
+        ("all go but one that ends badly", &all, vec![with("c", exit(1))], [2, 1]),
+        ("one goes that was not counted", &all, vec![a.clone(), b.clone()], [2, 0]),
+        ("the note lags behind the status", &counted(true, [3, 0]), vec![a.clone(), b.clone()], [3, 0]),
+        ("the status lags behind the note", &counted(true, [1, 0]), vec![a.clone()], [2, 0]),
+        (
+            "without a note at least what is recorded or seen",
+            &counted(false, [2, 0]),
+            vec![b.clone(), with("c", exit(0))],
+            [2, 0],
+        ),
+    ] {
+        let plan = planned(job, &[pods, vec![free("d")]].concat(), 2);
+        assert_eq!([plan.status.succeeded, plan.status.failed], want, "{what}");
+        assert_eq!(added(&plan).is_empty(), want[0] + want[1] >= 3, "{what}: no more Pods than replicas");
+    }
+    let mut odd = counted(true, [2, 0]);
+    for text in ["soon", "{\"succeeded\": \"x\"}", "{\"succeeded\": -5}"] {
+        odd.metadata.annotations = Some([("kruise.rs/counted-pods".to_owned(), text.to_owned())].into());
+        assert_eq!(planned(&odd, std::slice::from_ref(&a), 2).status.succeeded, 2, "{text}");
+    }
+}
+
+#[test]
 fn f52_conditions_that_no_longer_hold_are_false() {
     let mut job = job(json!({}));
     let plan = planned(&job, &[], NEVER);

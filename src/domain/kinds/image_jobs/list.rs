@@ -24,12 +24,10 @@ use crate::{
     k8s::{
         conditions::{self, Wanted},
         hash,
+        name::{LONGEST_NAME, cut},
         time::{self, Now},
     },
 };
-
-/// The longest name of an object.
-const LONGEST_NAME: usize = 253;
 
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -165,9 +163,8 @@ fn child(list: &ImageListPullJob, image: &str) -> ImagePullJob {
         hash::safe_encode(hash::fnv1a_32(what.bytes())),
         hash::safe_encode(hash::fnv1_32(what.bytes()))
     );
-    let kept = name.get(..LONGEST_NAME - 1 - suffix.len()).unwrap_or(name);
     let metadata = ObjectMeta {
-        name: Some(format!("{}-{suffix}", kept.trim_end_matches(['-', '.']))),
+        name: Some(format!("{}-{suffix}", cut(name, LONGEST_NAME - 1 - suffix.len()))),
         namespace: list.metadata.namespace.clone(),
         labels: Some(BTreeMap::from([(labels::CONTROLLER_REVISION_HASH.to_owned(), template_hash(&list.spec))])),
         owner_references: Some(vec![OwnerReference {

@@ -3,7 +3,7 @@
 //! Of a Pod that is Ready, its node, the labels of that node and its own annotations are recorded. The record stays while the
 //! Pod is away. It goes with the target, with a scale-down below the Pod, and when it can hold the Pod nowhere any more: its
 //! node is gone (the API server says so; a node that is not Ready is not gone), or has not been Ready for the time that an
-//! annotation sets, and no other node has the same labels.
+//! annotation sets, or has other labels now, and no other node has the same labels.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -101,6 +101,8 @@ pub enum Cleared {
     NodeGone,
     /// Its node has not been Ready for too long.
     NodeNotReady,
+    /// No node has the labels any more that the Pod needs, not even its own.
+    LabelsGone,
 }
 
 impl Cleared {
@@ -109,6 +111,7 @@ impl Cleared {
         match self {
             Self::NodeGone => "node_gone",
             Self::NodeNotReady => "node_not_ready",
+            Self::LabelsGone => "labels_gone",
         }
     }
 }
@@ -228,6 +231,7 @@ impl Places<'_> {
             // Its node has been gone before.
             _ if state.node_name.is_empty() => Cleared::NodeGone,
             Some(NodeFacts::Gone) => Cleared::NodeGone,
+            Some(NodeFacts::There(node, _)) if is_relabelled(self.spec, state, node) => Cleared::LabelsGone,
             Some(NodeFacts::There(_, Some(away))) => match self.spec.clear_after {
                 Some(after) if *away >= after => Cleared::NodeNotReady,
                 Some(after) => {
@@ -263,6 +267,12 @@ impl Places<'_> {
             })
         })
     }
+}
+
+/// Whether a node that is Ready has other labels than a Pod needs that was there: by its own node the Pod is not held any more.
+pub fn is_relabelled(spec: &StateSpec, state: &PodState, node: &NodeView) -> bool {
+    let mut needed = state.node_topology_labels.iter().filter(|(key, _)| spec.required.contains(*key));
+    node.ready && needed.any(|(key, value)| node.labels.get(key) != Some(value.as_str()))
 }
 
 /// Leaves records out, the last ones first, as long as they are too much for one object.

@@ -184,6 +184,30 @@ fn a_pod_that_seems_ready_on_a_node_that_is_gone_is_not_recorded() {
 }
 
 #[test]
+fn a_place_is_cleared_when_no_node_has_the_labels_any_more() {
+    let spec = spec(json!({"requiredPersistentTopology": {"nodeTopologyKeys": [ZONE]},
+        "preferredPersistentTopology": [{"weight": 5, "preference": {"nodeTopologyKeys": ["rack"]}}]}));
+    let place = |labels: &[(&str, &str)]| of(&[("db-0", recorded("n1", labels, &[]))]);
+    let before = place(&[(ZONE, "a"), ("rack", "r1")]);
+    let with = |nodes: Vec<(String, NodeFacts)>| plan(&spec, &before, &facts(vec![waiting("db-0")], nodes));
+    let cleared = with(vec![there("n1", "b"), there("n2", "b")]);
+    assert_eq!(cleared.cleared, [("db-0".to_owned(), "n1".to_owned(), Cleared::LabelsGone)]);
+    assert!(cleared.states.is_empty());
+    assert_eq!(cleared.free, [("db-0".to_owned(), "uid-db-0".to_owned())]);
+    // Another node in the zone will do, and so will its own without what is only preferred.
+    for nodes in [vec![there("n1", "b"), there("n2", "a")], vec![there("n1", "a")]] {
+        let kept = with(nodes);
+        assert_eq!((kept.states, kept.cleared.len(), kept.free.len()), (before.clone(), 0, 0));
+    }
+    // A node that is not Ready may get its labels back.
+    let away = NodeFacts::There(node("n1", "b", false), None);
+    assert_eq!(with(vec![("n1".to_owned(), away)]).states, before);
+    let preferred = place(&[("rack", "r1")]);
+    let kept = plan(&spec, &preferred, &facts(vec![], vec![there("n1", "b")]));
+    assert_eq!(kept.states, preferred);
+}
+
+#[test]
 fn an_annotation_clears_places_on_nodes_that_are_not_ready_for_too_long() {
     let annotation = json!({"metadata": {"annotations": {"kruise.rs/clear-after-node-not-ready-seconds": "600"}}});
     let spec = StateSpec::of(&state(annotation)).unwrap();

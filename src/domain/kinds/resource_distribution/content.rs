@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{
+    Engine, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
+};
 use serde_json::{Map, Value, json};
 
 use crate::k8s::{
@@ -24,6 +27,9 @@ const MEMBERS: [&str; 4] = ["data", "binaryData", "immutable", "type"];
 /// Types of Secrets from which the control plane makes tokens: with one of them its author would be somebody else.
 pub const FORBIDDEN_TYPES: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
 const OPAQUE: &str = "Opaque";
+/// Base64 as the API server reads it: bits of the last letter that are of no use need not be zero.
+const AS_THE_API_SERVER: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 /// The kinds that are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,6 +123,21 @@ fn hash_of(manifest: &Value) -> String {
 }
 
 impl Content {
+    /// About as many bytes as it takes in memory.
+    pub fn size(&self) -> usize {
+        fn of(value: &Value) -> usize {
+            let below = match value {
+                Value::String(text) => text.len(),
+                Value::Array(all) => all.iter().map(of).sum(),
+                Value::Object(all) => all.iter().map(|(key, value)| key.len() + of(value)).sum(),
+                Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            };
+            below + size_of::<Value>()
+        }
+        let pairs = self.labels.iter().chain(&self.annotations);
+        self.body.values().map(of).sum::<usize>() + pairs.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    }
+
     /// From the manifest in a spec.
     ///
     /// # Errors
@@ -244,7 +265,8 @@ impl Reading {
         };
         for (key, value) in members {
             let at = format!("{member}[{key}]");
-            match value.as_str() {
+            // The API server reads null as an empty text.
+            match value.as_str().or(value.is_null().then_some("")) {
                 None => self.deny(&at, "it is not allowed; want a text"),
                 Some(_) if !is_qualified_name(key) => self.deny(&at, "the key is not allowed; want that of a label"),
                 Some(text) if are_labels && !is_label_value(text) => {
@@ -313,7 +335,7 @@ impl Reading {
             if !is_data_key(key) {
                 self.deny(&at, "the key is not allowed; want up to 253 letters, digits, '-', '_' and '.', not beginning with two dots");
             }
-            let Some(text) = value.as_str() else {
+            let Some(text) = value.as_str().or(value.is_null().then_some("")) else {
                 self.deny(&at, "it is not allowed; want a text");
                 continue;
             };
@@ -323,7 +345,7 @@ impl Reading {
                 continue;
             }
             // Line ends are allowed in base64, and are not stored.
-            match STANDARD.decode(text.replace(['\r', '\n'], "")) {
+            match AS_THE_API_SERVER.decode(text.replace(['\r', '\n'], "")) {
                 Ok(decoded) => {
                     *bytes += decoded.len();
                     all.insert(key.clone(), STANDARD.encode(decoded).into());

@@ -1,6 +1,10 @@
 //! One copy: how it is made, whose an object is, and what differs.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, LazyLock},
+};
 
 use k8s_openapi::{
     api::core::v1::ConfigMap,
@@ -13,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::content::{Content, Fingerprint, ResourceKind, body_of, fingerprint};
 use crate::{
     api::{apps, group_of, labels},
-    k8s::merge_patch,
+    k8s::{merge_patch, shared},
 };
 
 const KIND: &str = "ResourceDistribution";
@@ -27,15 +31,15 @@ pub struct Distributor<'a> {
     pub uid: &'a str,
 }
 
-/// A ConfigMap as the store holds it: its metadata, and a number instead of its content.
+/// A ConfigMap as it comes: its metadata, and a number instead of its content.
 #[derive(Clone, Debug, Default, Resource)]
 #[resource(inherit = "ConfigMap")]
-pub struct CopyView {
+pub struct CopyObject {
     metadata: ObjectMeta,
     content: Fingerprint,
 }
 
-impl<'de> Deserialize<'de> for CopyView {
+impl<'de> Deserialize<'de> for CopyObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
         let mut metadata = ObjectMeta::deserialize(&object["metadata"]).map_err(D::Error::custom)?;
@@ -44,15 +48,102 @@ impl<'de> Deserialize<'de> for CopyView {
     }
 }
 
+/// A ConfigMap as the store holds it, of which there is one in each of thousands of namespaces: numbers instead of what it
+/// says.
+#[derive(Clone, Debug)]
+pub struct CopyView {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its UID.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub version: Box<str>,
+    /// It is being deleted.
+    pub is_ending: bool,
+    content: Fingerprint,
+    /// Of its labels, annotations, finalizers and owner, sorted.
+    marks: Box<[Mark]>,
+}
+
+/// A number that stands for a label, an annotation, a finalizer or an owner. It differs between processes, so that nobody
+/// can make two that are equal.
+type Mark = u64;
+
+static MARKS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+fn mark(what: &str, one: &str, other: &str) -> Mark {
+    MARKS.hash_one((what, one, other))
+}
+
+fn mark_of_owner(name: &str) -> Mark {
+    mark("owner", name, "")
+}
+
+impl From<CopyObject> for CopyView {
+    fn from(object: CopyObject) -> Self {
+        let CopyObject { metadata, content } = object;
+        let pairs = |what: &'static str, map: &Option<BTreeMap<String, String>>| -> Vec<Mark> {
+            map.iter().flatten().map(|(key, value)| mark(what, key, value)).collect()
+        };
+        let mut marks = [pairs("label", &metadata.labels), pairs("annotation", &metadata.annotations)].concat();
+        marks.extend(metadata.finalizers.iter().flatten().map(|name| mark("finalizer", name, "")));
+        for owner in metadata.owner_references.iter().flatten().filter(|owner| is_reference(owner)) {
+            marks.extend([mark_of_owner(&owner.name), mark("owner", &owner.name, &owner.uid)]);
+        }
+        marks.sort_unstable();
+        Self {
+            namespace: shared::text(metadata.namespace.as_deref().unwrap_or_default()),
+            name: shared::text(metadata.name.as_deref().unwrap_or_default()),
+            uid: metadata.uid.unwrap_or_default().into(),
+            version: metadata.resource_version.unwrap_or_default().into(),
+            is_ending: metadata.deletion_timestamp.is_some(),
+            content,
+            marks: marks.into(),
+        }
+    }
+}
+
+/// What the view of a copy has when nothing has to be written.
+pub struct Wanted {
+    content: Fingerprint,
+    marks: Vec<Mark>,
+}
+
+impl Wanted {
+    /// `fingerprint` is that of the content.
+    pub fn of(content: &Content, fingerprint: Fingerprint, of: Distributor<'_>) -> Self {
+        let mut marks = vec![mark("owner", of.name, of.uid)];
+        marks.extend(content.labels.iter().map(|(key, value)| mark("label", key, value)));
+        marks.extend(foreign_annotations(content).map(|(key, value)| mark("annotation", key, value)));
+        marks.extend(notes(content, of).iter().map(|(key, value)| mark("annotation", key, value)));
+        marks.extend(content.finalizers.iter().map(|name| mark("finalizer", name, "")));
+        Self { content: fingerprint, marks }
+    }
+}
+
 impl CopyView {
-    /// Its metadata.
-    pub fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
+    /// Whether it is a copy of the ResourceDistribution of this name.
+    pub fn is_copy(&self, name: &str) -> bool {
+        self.has(mark_of_owner(name))
     }
 
     /// Whether nothing has to be written.
-    pub fn fits(&self, content: &Content, fingerprint: &Fingerprint, of: Distributor<'_>) -> bool {
-        self.content == *fingerprint && changes_of_metadata(&self.metadata, content, of).is_empty()
+    pub fn fits(&self, wanted: &Wanted) -> bool {
+        self.content == wanted.content && wanted.marks.iter().all(|mark| self.has(*mark))
+    }
+
+    /// Whether it differs from a former version in something that matters here.
+    pub fn says_the_same_as(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.content == other.content
+            && self.marks == other.marks
+            && self.is_ending == other.is_ending
+    }
+
+    fn has(&self, mark: Mark) -> bool {
+        self.marks.binary_search(&mark).is_ok()
     }
 }
 
@@ -74,6 +165,12 @@ fn reference(of: Distributor<'_>) -> Value {
 /// What a copy is annotated with, besides the annotations of its content.
 fn notes(content: &Content, of: Distributor<'_>) -> [(&'static str, String); 2] {
     [(labels::DISTRIBUTED_FROM, of.name.to_owned()), (labels::DISTRIBUTED_HASH, content.hash.clone())]
+}
+
+/// The annotations of a content without those that we note ourselves.
+fn foreign_annotations(content: &Content) -> impl Iterator<Item = (&str, &String)> {
+    let is_own = |key: &str| [labels::DISTRIBUTED_FROM, labels::DISTRIBUTED_HASH].contains(&key);
+    content.annotations.iter().map(|(key, value)| (key.as_str(), value)).filter(move |(key, _)| !is_own(key))
 }
 
 /// A new copy, as OpenKruise makes it.
@@ -126,9 +223,7 @@ fn changes_of_metadata(metadata: &ObjectMeta, content: &Content, of: Distributor
     texts("labels", content.labels.iter().map(|(key, value)| (key.as_str(), value)).collect(), &metadata.labels);
     let notes = notes(content, of);
     let own = notes.iter().map(|(key, value)| (*key, value));
-    let is_own = |key: &str| [labels::DISTRIBUTED_FROM, labels::DISTRIBUTED_HASH].contains(&key);
-    let theirs = content.annotations.iter().map(|(key, value)| (key.as_str(), value)).filter(|(key, _)| !is_own(key));
-    texts("annotations", theirs.chain(own).collect(), &metadata.annotations);
+    texts("annotations", foreign_annotations(content).chain(own).collect(), &metadata.annotations);
     let finalizers = metadata.finalizers.clone().unwrap_or_default();
     let missing: Vec<&String> = content.finalizers.iter().filter(|name| !finalizers.contains(name)).collect();
     if !missing.is_empty() {
@@ -137,7 +232,7 @@ fn changes_of_metadata(metadata: &ObjectMeta, content: &Content, of: Distributor
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     if !owners.iter().any(|owner| is_reference(owner) && owner.name == of.name && owner.uid == of.uid) {
         let others = owners.iter().filter(|owner| !is_reference(owner)).map(|owner| json!(owner));
-        changes.insert("ownerReferences".into(), others.chain([reference(of)]).collect());
+        changes.insert("ownerReferences".into(), std::iter::once(reference(of)).chain(others).collect());
     }
     changes
 }

@@ -1,19 +1,62 @@
 //! What is remembered of the namespaces of a ResourceDistribution. Everything can be lost: copies are then looked at again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use crate::k8s::time::doubled;
 
 /// The first pause after a failure; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The longest pause between two writes of a copy that others change again and again.
+pub const SLOWEST_COPY: Duration = LONGEST_PAUSE;
+/// The same for taking over an object that is referred to.
+pub const SLOWEST_SOURCE: Duration = Duration::from_secs(60);
+/// The longest text of an error that is remembered, in characters.
+const LONGEST_ERROR: usize = 300;
+
+/// How fast something is done again that others undo or change again and again: once at once, then after a second, and
+/// each time twice as late, up to a bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    times: u32,
+    at: Duration,
+}
+
+impl Pace {
+    /// It is done now. `slowest`: its longest pause; after twice as long a quiet time it begins anew.
+    pub fn note(&mut self, now: Duration, slowest: Duration) {
+        let times = if self.is_over(now, slowest) { 0 } else { self.times };
+        *self = Self { times: times.saturating_add(1), at: now };
+    }
+
+    /// How long it is not done again.
+    pub fn left(&self, now: Duration, slowest: Duration) -> Duration {
+        let pause = match self.times.checked_sub(2) {
+            None => Duration::ZERO,
+            Some(times) => doubled(Duration::from_secs(1), times, slowest),
+        };
+        pause.saturating_sub(now.saturating_sub(self.at))
+    }
+
+    fn is_over(&self, now: Duration, slowest: Duration) -> bool {
+        self.times == 0 || now.saturating_sub(self.at) >= 2 * slowest
+    }
+}
 
 /// What the controller remembers of a ResourceDistribution.
 #[derive(Debug, Default)]
 pub struct DistributionMemory {
     pub(super) namespaces: BTreeMap<String, Known>,
+    /// When copies were written, for as long as that matters.
+    pub(super) paces: BTreeMap<String, Pace>,
     /// When copies were last looked at that might have been changed, on the monotonic clock.
     pub(super) ticked: Option<Duration>,
+    /// Since when anything is remembered.
+    pub(super) began: Option<Duration>,
     /// What was wanted last: the generation, and the hash of the content.
     wanted: (i64, String),
+    /// When the last pass ended.
+    pub looked: Option<Duration>,
     /// Calls at the same time.
     pub window: usize,
     /// The last warning.
@@ -28,18 +71,22 @@ pub(super) struct Known {
     pub(super) at: Duration,
     /// Failures in a row.
     pub(super) failures: u32,
+    /// Something else is wanted since it failed.
+    is_free: bool,
 }
 
 /// What came of the last look at a namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {
     /// There is a copy with this hash.
-    Copied(String),
+    Copied(Arc<str>),
     /// There is no copy of ours.
     Clean,
     /// An object of others has the name.
     Others,
-    /// Something was refused.
+    /// A copy that is being deleted has the name.
+    Ending,
+    /// Something failed.
     Failed(Operation, String),
 }
 
@@ -60,36 +107,40 @@ pub enum Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
     /// The copy is as it should be, with this hash.
-    Copied(String),
+    Copied(Arc<str>),
     /// There is no copy of ours.
     Clean,
     /// An object of others has the name.
     Others,
-    /// It was refused, and why.
+    /// A copy that is being deleted has the name.
+    Ending,
+    /// It failed, and why.
     Failed(Operation, String),
 }
 
 impl Known {
     /// How long nothing is tried after a failure.
     pub(super) fn pause(&self) -> Duration {
-        FIRST_PAUSE.saturating_mul(1 << self.failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
+        doubled(FIRST_PAUSE, self.failures.saturating_sub(1), LONGEST_PAUSE)
     }
 
     /// What is left of the pause, if it was a failure.
     pub(super) fn left(&self, now: Duration) -> Duration {
         match self.state {
-            State::Failed(..) => self.pause().saturating_sub(now.saturating_sub(self.at)),
-            State::Copied(_) | State::Clean | State::Others => Duration::ZERO,
+            State::Failed(..) if !self.is_free => self.pause().saturating_sub(now.saturating_sub(self.at)),
+            _ => Duration::ZERO,
         }
     }
 }
 
 impl DistributionMemory {
-    /// At the begin of a pass: what was refused is tried at once when something else is wanted than before.
+    /// At the begin of a pass: what failed, and what is written again and again, is tried at once when something else is
+    /// wanted than before.
     pub fn enter(&mut self, generation: i64, hash: &str) {
         if self.wanted.0 != generation || self.wanted.1 != hash {
             self.wanted = (generation, hash.to_owned());
-            self.namespaces.retain(|_, known| !matches!(known.state, State::Failed(..)));
+            self.namespaces.values_mut().for_each(|known| known.is_free = true);
+            self.paces.clear();
         }
     }
 
@@ -98,19 +149,32 @@ impl DistributionMemory {
         let before = self.namespaces.remove(namespace);
         let (state, failures) = match done {
             Done::Failed(operation, why) => {
+                let why = why.chars().take(LONGEST_ERROR).collect();
                 (State::Failed(operation, why), before.map_or(0, |known| known.failures).saturating_add(1))
             }
-            Done::Copied(_) | Done::Clean if is_seen => return,
+            Done::Copied(_) | Done::Clean | Done::Ending if is_seen => return,
             Done::Copied(hash) => (State::Copied(hash), 0),
             Done::Clean => (State::Clean, 0),
             Done::Others => (State::Others, 0),
+            Done::Ending => (State::Ending, 0),
         };
-        self.namespaces.insert(namespace.to_owned(), Known { state, at: now, failures });
+        self.namespaces.insert(namespace.to_owned(), Known { state, at: now, failures, is_free: false });
     }
 
-    /// Forgets namespaces that are gone.
-    pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+    /// A copy is written, or it was tried.
+    pub fn note_write(&mut self, namespace: &str, now: Duration) {
+        self.paces.entry(namespace.to_owned()).or_default().note(now, SLOWEST_COPY);
+    }
+
+    /// How long a copy is not written again.
+    pub(super) fn left_of_pace(&self, namespace: &str, now: Duration) -> Duration {
+        self.paces.get(namespace).map_or(Duration::ZERO, |pace| pace.left(now, SLOWEST_COPY))
+    }
+
+    /// Forgets namespaces that are gone, and what no longer matters.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool, now: Duration) {
         self.namespaces.retain(|name, _| is_there(name));
+        self.paces.retain(|name, pace| is_there(name) && !pace.is_over(now, SLOWEST_COPY));
     }
 
     /// The next turn comes at once.

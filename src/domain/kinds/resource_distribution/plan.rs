@@ -4,7 +4,7 @@
 //! once; what may have been changed by others, and is not seen by a watch, is looked at in turns: each copy once in
 //! [`PERIOD`], a few of them every [`TICK`].
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     content::{Content, ResourceKind},
@@ -18,6 +18,10 @@ pub const PERIOD: Duration = Duration::from_secs(600);
 pub const CONFLICT_RETRY: Duration = Duration::from_secs(60);
 /// Between two turns.
 pub const TICK: Duration = Duration::from_secs(10);
+/// Steps of one pass: then it is looked again.
+pub const MOST_STEPS: usize = 500;
+/// Those among them that have failed before.
+pub const MOST_AGAIN: usize = 100;
 
 /// What a watch shows in a namespace under the name of the copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +45,9 @@ pub struct Facts<'a> {
     /// What every copy has. None: the object that is referred to cannot be had, and copies stay as they are.
     pub content: Option<&'a Content>,
     /// Every namespace.
-    pub namespaces: &'a [NamespaceFacts],
+    pub namespaces: &'a [&'a NamespaceFacts],
     /// What a watch shows, by namespace. None: there is no watch.
-    pub seen: Option<&'a BTreeMap<String, Seen>>,
+    pub seen: Option<&'a BTreeMap<Arc<str>, Seen>>,
 }
 
 /// Something to do in a namespace.
@@ -66,11 +70,13 @@ pub struct Counts {
     pub waiting: usize,
     /// Those in which an object of others has the name.
     pub conflicts: Vec<String>,
+    /// Those in which a copy that is being deleted has it.
+    pub ending: Vec<String>,
     /// Those that do not exist or are being deleted.
     pub missing: Vec<String>,
     /// Those that are wanted and refuse; they do not count as desired.
     pub refused: Vec<String>,
-    /// Those in which something was refused, and why; also of namespaces that are to have none.
+    /// Those in which something failed, and why; also of namespaces that are to have none.
     pub failed: BTreeMap<Operation, Vec<(String, String)>>,
 }
 
@@ -78,8 +84,12 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Now,
+    /// Once more after a failure, now; how long it has been due.
+    Again(Duration),
     /// In its turn; how long it has been due.
     InTurn(Duration),
+    /// The same, where a Secret is waited for to go.
+    InTurnForRoom(Duration),
     Later(Duration),
     Never,
 }
@@ -90,33 +100,48 @@ pub struct Survey {
     /// Where the copies are.
     pub counts: Counts,
     now: Vec<Step>,
+    /// With how long they have been due, like the next ones.
+    again: Vec<(Duration, Step)>,
     in_turn: Vec<(Duration, Step)>,
+    for_room: Vec<(Duration, Step)>,
     later: Option<Duration>,
     namespaces: usize,
-    conflicts: usize,
+    taken: usize,
+}
+
+/// The steps of one pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Those that have not failed.
+    pub first: Vec<Step>,
+    /// Those that have, and may again.
+    pub again: Vec<Step>,
 }
 
 impl Survey {
     /// Looks at every namespace, at this time on the monotonic clock.
     pub fn of(facts: Facts<'_>, memory: &mut DistributionMemory, now: Duration) -> Self {
         let there: BTreeMap<&str, &NamespaceFacts> =
-            facts.namespaces.iter().map(|namespace| (namespace.name.as_str(), namespace)).collect();
-        memory.retain(|name| there.contains_key(name));
+            facts.namespaces.iter().map(|namespace| (&*namespace.name, *namespace)).collect();
+        memory.retain(|name| there.contains_key(name), now);
+        let since_begin = now.saturating_sub(*memory.began.get_or_insert(now));
         let mut survey = Self { namespaces: there.len(), ..Self::default() };
         let missing = facts.spec.targets.named().filter(|name| !there.contains_key(name.as_str()));
         survey.counts.missing.extend(missing.cloned());
         for namespace in there.values() {
-            let name = namespace.name.as_str();
+            let name = &*namespace.name;
             let known = memory.namespaces.get(name);
+            let paced = memory.left_of_pace(name, now);
             let seen = facts.seen.map(|seen| seen.get(name).copied());
             match facts.spec.targets.relation(namespace) {
                 Relation::Target if namespace.is_ending => survey.counts.missing.push(name.to_owned()),
-                Relation::Target => survey.target(name, known, seen, facts.content, now),
+                Relation::Target => survey.target(name, (known, paced), seen, facts.content, now),
                 Relation::Refused => {
                     survey.counts.refused.push(name.to_owned());
-                    survey.outside(namespace, known, seen, now);
+                    survey.outside(namespace, known, seen, since_begin, now);
                 }
-                Relation::Outside => survey.outside(namespace, known, seen, now),
+                Relation::Outside => survey.outside(namespace, known, seen, since_begin, now),
+                Relation::Source => {}
             }
         }
         let counts = &mut survey.counts;
@@ -124,16 +149,17 @@ impl Survey {
         counts.desired = counts.good
             + counts.waiting
             + counts.conflicts.len()
+            + counts.ending.len()
             + counts.missing.len()
             + counts.failed.iter().filter(|(of, _)| **of != Operation::Delete).map(|(_, all)| all.len()).sum::<usize>();
-        survey.conflicts = counts.conflicts.len();
+        survey.taken = counts.conflicts.len() + counts.ending.len();
         survey
     }
 
     fn target(
         &mut self,
         name: &str,
-        known: Option<&Known>,
+        (known, paced): (Option<&Known>, Duration),
         seen: Option<Option<Seen>>,
         content: Option<&Content>,
         now: Duration,
@@ -151,30 +177,35 @@ impl Survey {
                 When::Never
             }
             (Some(Some(Seen::Ending)), _) => {
-                self.counts.waiting += 1;
+                self.counts.ending.push(name.to_owned());
                 When::Never
             }
             (_, Some(State::Failed(operation, why))) if !is_of_removal => {
                 self.failed(*operation, name, why);
-                known.map_or(When::Now, |known| due(known.left(now)))
+                known.map_or(When::Now, |known| again(known, now))
             }
             // What a watch shows to be gone is gone.
             (None | Some(Some(_)), Some(State::Others)) => {
                 self.counts.conflicts.push(name.to_owned());
-                in_turn(age, CONFLICT_RETRY)
+                in_turn(age, CONFLICT_RETRY, When::InTurnForRoom)
             }
-            (None, Some(State::Copied(hash))) if content.is_none_or(|content| content.hash == *hash) => {
+            (None, Some(State::Ending)) => {
+                self.counts.ending.push(name.to_owned());
+                in_turn(age, CONFLICT_RETRY, When::InTurnForRoom)
+            }
+            (None, Some(State::Copied(hash))) if content.is_none_or(|content| *content.hash == **hash) => {
                 self.counts.good += 1;
-                in_turn(age, PERIOD)
+                in_turn(age, PERIOD, When::InTurn)
             }
             // Without its source a copy is as it was.
             (Some(Some(Seen::Copy { .. })), _) if content.is_none() => {
                 self.counts.good += 1;
                 When::Never
             }
+            // Somebody may undo each write: then each comes later than the one before.
             _ => {
                 self.counts.waiting += 1;
-                When::Now
+                if paced.is_zero() { When::Now } else { When::Later(paced) }
             }
         };
         if content.is_some() {
@@ -187,26 +218,27 @@ impl Survey {
         namespace: &NamespaceFacts,
         known: Option<&Known>,
         seen: Option<Option<Seen>>,
+        since_begin: Duration,
         now: Duration,
     ) {
         // With the namespace the copy goes by itself; in our own nothing is written.
         if namespace.is_ending || namespace.is_own {
             return;
         }
-        let name = namespace.name.as_str();
+        let name = &*namespace.name;
         let when = match (seen, known) {
             (Some(None | Some(Seen::Others | Seen::Ending)), _) => When::Never,
             (_, Some(known @ Known { state: State::Failed(Operation::Delete, why), .. })) => {
                 self.failed(Operation::Delete, name, why);
-                due(known.left(now))
+                again(known, now)
             }
             (Some(Some(Seen::Copy { .. })), _) => When::Now,
             (None, Some(known)) => match known.state {
                 State::Clean | State::Others => When::Never,
-                State::Copied(_) | State::Failed(..) => When::Now,
+                State::Copied(_) | State::Ending | State::Failed(..) => When::Now,
             },
             // A copy from before this process led may be there.
-            (None, None) => When::InTurn(PERIOD),
+            (None, None) => When::InTurn(since_begin),
         };
         self.add(when, Step::Remove(name.to_owned()));
     }
@@ -218,47 +250,57 @@ impl Survey {
     fn add(&mut self, when: When, step: Step) {
         match when {
             When::Now => self.now.push(step),
+            When::Again(overdue) => self.again.push((overdue, step)),
             When::InTurn(overdue) => self.in_turn.push((overdue, step)),
+            When::InTurnForRoom(overdue) => self.for_room.push((overdue, step)),
             When::Later(after) => self.later = [self.later, Some(after)].into_iter().flatten().min(),
             When::Never => {}
         }
     }
 
-    /// The steps that are due. Those that are in turn become fewer by this.
-    pub fn take(&mut self, memory: &mut DistributionMemory, now: Duration) -> Vec<Step> {
-        let mut steps = std::mem::take(&mut self.now);
-        if !self.in_turn.is_empty() && left_of_tick(memory, now).is_zero() {
+    /// The steps that are due, [`MOST_STEPS`] at most. What has waited longest goes first, so that everything has its turn.
+    pub fn take(&mut self, memory: &mut DistributionMemory, now: Duration) -> Steps {
+        let again = longest_due(&mut self.again, MOST_AGAIN);
+        let mut first: Vec<Step> = self.now.drain(..self.now.len().min(MOST_STEPS - again.len())).collect();
+        if self.has_turns() && left_of_tick(memory, now).is_zero() {
             memory.ticked = Some(now);
-            // What has waited longest goes first.
-            self.in_turn.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
-            let number = self.in_turn.len().min(self.number_in_turn());
-            steps.extend(self.in_turn.drain(..number).map(|(_, step)| step));
+            // Turns are few. They do not wait for what is to be done at once, of which there may always be something.
+            let share = |number: usize, period: Duration| {
+                let turns = usize::try_from(period.as_secs() / TICK.as_secs()).unwrap_or(1).max(1);
+                number.div_ceil(turns).clamp(1, MOST_STEPS)
+            };
+            first.extend(longest_due(&mut self.in_turn, share(self.namespaces, PERIOD)));
+            first.extend(longest_due(&mut self.for_room, share(self.taken, CONFLICT_RETRY)));
         }
-        steps
+        Steps { first, again }
     }
 
-    /// So many that each namespace has its turn once in a period, and each conflict once in its own.
-    fn number_in_turn(&self) -> usize {
-        let turns = |period: Duration| usize::try_from(period.as_secs() / TICK.as_secs()).unwrap_or(1).max(1);
-        let share = |number: usize, period: Duration| number.div_ceil(turns(period));
-        (share(self.namespaces, PERIOD) + share(self.conflicts, CONFLICT_RETRY)).max(1)
+    fn has_turns(&self) -> bool {
+        !self.in_turn.is_empty() || !self.for_room.is_empty()
     }
 
     /// When to look again, if nothing happens before.
     pub fn next(&self, memory: &DistributionMemory, now: Duration) -> Option<Duration> {
-        let soon = (!self.now.is_empty()).then_some(Duration::ZERO);
+        let soon = (!self.now.is_empty() || !self.again.is_empty()).then_some(Duration::ZERO);
         // Something in turn waits for the next tick at least, so that a tick without work costs nothing.
-        let turn = (!self.in_turn.is_empty()).then(|| left_of_tick(memory, now));
+        let turn = self.has_turns().then(|| left_of_tick(memory, now));
         [soon, turn, self.later].into_iter().flatten().min()
     }
 }
 
-fn due(left: Duration) -> When {
-    if left.is_zero() { When::Now } else { When::Later(left) }
+/// Takes the first ones in the order of how long they have been due.
+fn longest_due(all: &mut Vec<(Duration, Step)>, most: usize) -> Vec<Step> {
+    all.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
+    all.drain(..all.len().min(most)).map(|(_, step)| step).collect()
 }
 
-fn in_turn(age: Duration, period: Duration) -> When {
-    if age >= period { When::InTurn(age) } else { When::Later(period - age) }
+fn again(known: &Known, now: Duration) -> When {
+    let left = known.left(now);
+    if left.is_zero() { When::Again(now.saturating_sub(known.at)) } else { When::Later(left) }
+}
+
+fn in_turn(age: Duration, period: Duration, when: fn(Duration) -> When) -> When {
+    if age >= period { when(age - period) } else { When::Later(period - age) }
 }
 
 fn left_of_tick(memory: &DistributionMemory, now: Duration) -> Duration {

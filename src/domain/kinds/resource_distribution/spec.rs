@@ -1,6 +1,6 @@
 //! What a ResourceDistribution asks for: one normalised spec, and what is wrong with one.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::core::v1::Namespace;
 
@@ -15,6 +15,7 @@ use crate::{
         name::{WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name},
         pod::Labels,
         selector::Selector,
+        shared,
     },
 };
 
@@ -35,7 +36,7 @@ pub struct DistributionSpec {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// It stands in the spec.
-    Inline(Box<Content>),
+    Inline(Arc<Content>),
     /// An object of the same kind and name in this namespace.
     Reference {
         /// Its namespace, which can be one.
@@ -58,7 +59,7 @@ pub struct TargetSpec {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceFacts {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its labels.
     pub labels: Labels,
     /// It wants no copies.
@@ -67,6 +68,27 @@ pub struct NamespaceFacts {
     pub is_ending: bool,
     /// Kruise runs there.
     pub is_own: bool,
+}
+
+/// A namespace as the store holds it, of which there may be thousands.
+#[derive(Clone, Debug, Default)]
+pub struct NamespaceView {
+    /// Its UID.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub version: Box<str>,
+    /// What the rules see.
+    pub facts: NamespaceFacts,
+}
+
+impl NamespaceView {
+    /// Of an object; `own` is the namespace that Kruise runs in.
+    pub fn of(namespace: &Namespace, own: &str) -> Self {
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
+        let meta = &namespace.metadata;
+        let facts = NamespaceFacts::of(namespace, own);
+        Self { uid: text(&meta.uid), version: text(&meta.resource_version), facts }
+    }
 }
 
 /// What a namespace is to a ResourceDistribution.
@@ -78,13 +100,15 @@ pub enum Relation {
     Refused,
     /// It is not to have one.
     Outside,
+    /// It has the object that is referred to, which may have been a copy before: it is neither written nor deleted.
+    Source,
 }
 
 impl NamespaceFacts {
     /// Of an object; `own` is the namespace that Kruise runs in.
     pub fn of(namespace: &Namespace, own: &str) -> Self {
         let meta = &namespace.metadata;
-        let name = meta.name.clone().unwrap_or_default();
+        let name = shared::text(meta.name.as_deref().unwrap_or_default());
         let marks = [&meta.labels, &meta.annotations];
         let refuses = |key: &str| marks.iter().any(|map| map.iter().flatten().any(|(k, v)| k == key && v == "true"));
         let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -93,7 +117,7 @@ impl NamespaceFacts {
             labels: Labels::from(pairs.collect::<Vec<_>>()),
             refuses: refuses(labels::REFUSE_DISTRIBUTION),
             is_ending: meta.deletion_timestamp.is_some() || phase == Some("Terminating"),
-            is_own: name == own,
+            is_own: &*name == own,
             name,
         }
     }
@@ -119,10 +143,12 @@ impl TargetSpec {
 
     /// What a namespace is to it.
     pub fn relation(&self, namespace: &NamespaceFacts) -> Relation {
-        let name = &namespace.name;
+        let name = &*namespace.name;
         let selects = || self.selector.as_ref().is_some_and(|selector| selector.matches(&namespace.labels));
         let is_wanted = self.all || self.included.contains(name) || selects();
-        if !is_wanted || self.excluded.contains(name) || self.source.as_ref() == Some(name) {
+        if self.source.as_deref() == Some(name) {
+            Relation::Source
+        } else if !is_wanted || self.excluded.contains(name) {
             Relation::Outside
         } else if namespace.refuses || namespace.is_own {
             Relation::Refused
@@ -175,7 +201,7 @@ fn read(spec: &ResourceDistributionSpec) -> (Option<DistributionSpec>, Vec<Probl
     let mut found = Vec::new();
     let source = match (&spec.resource, &spec.resource_ref) {
         (Some(resource), None) => match Content::of_resource(resource) {
-            Ok(content) => Some((content.kind, content.name.clone(), Source::Inline(Box::new(content)))),
+            Ok(content) => Some((content.kind, content.name.clone(), Source::Inline(Arc::new(content)))),
             Err(problems) => {
                 found.extend(problems);
                 None

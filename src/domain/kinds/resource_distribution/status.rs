@@ -9,16 +9,17 @@ use crate::{
 };
 
 /// Namespaces that a condition lists.
-const MOST_LISTED: usize = 1000;
+const MOST_LISTED: usize = 200;
 /// Namespaces that a message names.
 const NAMED: usize = 3;
-/// The longest text of others in a message, in characters.
+/// The longest text of others in a message, in characters. A status is stored and sent with every change of a count.
 const LONGEST: usize = 300;
 /// Reason of a condition that says that nothing is wrong, as OpenKruise has it.
 const SUCCEEDED: &str = "Succeeded";
 /// Likewise, of ConflictOccurred.
 const CONFLICT: &str = "conflict with existing resources because of the same namespace, group, version, kind and name";
 const MISSING: &str = "the namespace does not exist or is being deleted";
+const ENDING: &str = "the copy is being deleted, and a finalizer may hold it; another one is made when it has gone";
 const REFUSED: &str = "the namespace has kruise.rs/refuse-distribution=true, or Kruise runs there";
 const CONFLICT_OCCURRED: &str = "ConflictOccurred";
 const NAMESPACE_NOT_EXISTS: &str = "NamespaceNotExists";
@@ -72,9 +73,10 @@ pub fn status(counts: &Counts, situation: &Situation, about: About<'_>, now: Tim
     status.conditions.retain(|condition| !OWN.contains(&condition.type_.as_str()));
     if about.has_reference {
         let failed = match situation {
-            Situation::Reference(reason, why) => Some((*reason, why.as_str())),
+            Situation::Reference(reason, why) => Some((*reason, cut(why))),
             _ => None,
         };
+        let failed = failed.as_ref().map(|(reason, why)| (*reason, why.as_str()));
         status.conditions.push(conditions.make(REFERENCE_FAILED, failed, &[]));
     }
     let progress = progress(counts, &status, situation);
@@ -90,13 +92,15 @@ fn progress(counts: &Counts, status: &ResourceDistributionStatus, situation: &Si
     let numbers = format!("{} of {} namespaces have their copy", status.succeeded, status.desired);
     match situation {
         Situation::Invalid(why) => {
-            return Progress::Stalled { reason: "InvalidSpec".into(), message: why.clone() };
+            return Progress::Stalled { reason: "InvalidSpec".into(), message: cut(why) };
         }
         Situation::Unwatched => {
             let message = "the ConfigMaps cannot be read: with the feature gate goes the component resource-distribution, which gives the right to list and watch them";
             return waiting("ConfigMapsNotRead", message.into());
         }
-        Situation::Reference(reason, why) => return waiting(reason, format!("{why}; the copies stay as they are")),
+        Situation::Reference(reason, why) => {
+            return waiting(reason, format!("{}; the copies stay as they are", cut(why)));
+        }
         Situation::Working => {}
     }
     if let Some((operation, all)) = counts.failed.first_key_value() {
@@ -109,6 +113,9 @@ fn progress(counts: &Counts, status: &ResourceDistributionStatus, situation: &Si
     if !counts.conflicts.is_empty() {
         let why = "an object of this name is there that this ResourceDistribution does not control; delete it or exclude the namespace";
         return waiting(CONFLICT_OCCURRED, listed(&counts.conflicts, why));
+    }
+    if !counts.ending.is_empty() {
+        return waiting("CopyTerminating", listed(&counts.ending, ENDING));
     }
     if !counts.missing.is_empty() {
         return waiting(NAMESPACE_NOT_EXISTS, listed(&counts.missing, MISSING));
@@ -138,7 +145,10 @@ fn told(all: &[(String, String)]) -> String {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(LONGEST).collect()
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
 }
 
 /// Conditions that are being made.

@@ -1,6 +1,6 @@
 //! Rules of ResourceDistributions: what copies are, who gets one, in which order, and what the status says.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use proptest::prelude::*;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     content::{Content, ResourceKind, fingerprint},
-    copy::{self, CopyView, Distributor, is_copy},
-    memory::{DistributionMemory, Done, Operation},
-    plan::{CONFLICT_RETRY, Facts, PERIOD, Seen, Step, Survey, TICK},
-    spec::{DistributionSpec, NamespaceFacts, Relation, identity},
+    copy::{self, CopyObject, CopyView, Distributor, Wanted, is_copy},
+    memory::{DistributionMemory, Done, Operation, Pace, SLOWEST_COPY, SLOWEST_SOURCE},
+    plan::{CONFLICT_RETRY, Facts, MOST_AGAIN, MOST_STEPS, PERIOD, Seen, Step, Steps, Survey, TICK},
+    spec::{DistributionSpec, NamespaceFacts, Relation, TargetSpec, identity},
     status::{About, Situation, status},
 };
 use crate::api::apps::resource_distribution::{ResourceDistributionSpec, ResourceDistributionStatus};
@@ -48,6 +48,10 @@ fn stored(content: &Content) -> Value {
     let mut object = copy::new(content, OF);
     json_patch::merge(&mut object, &json!({"metadata": {"namespace": "a", "uid": "x", "resourceVersion": "7"}}));
     object
+}
+
+fn view(object: &Value) -> CopyView {
+    serde_json::from_value::<CopyObject>(object.clone()).unwrap().into()
 }
 
 fn changes(object: &Value, content: &Content) -> Option<Value> {
@@ -117,10 +121,41 @@ fn the_namespace_of_the_source_keeps_the_source() {
     let spec = read(json!({"resourceRef": {"kind": "Secret", "namespace": "a", "name": "s"},
         "targets": {"allNamespaces": true, "includedNamespaces": {"list": [{"name": "a"}]}}}));
     let read = DistributionSpec::of(&spec).unwrap();
-    assert_eq!(read.targets.relation(&namespace("a")), Relation::Outside);
+    assert_eq!(read.targets.relation(&namespace("a")), Relation::Source);
+    let excluded = read_spec_with_excluded_source();
+    assert_eq!(excluded.relation(&namespace("a")), Relation::Source, "whatever else is said of it");
     assert_eq!(read.targets.named().count(), 0);
     assert_eq!(read.targets.relation(&namespace("b")), Relation::Target);
     assert_eq!(identity(&spec), Some((ResourceKind::Secret, "s")));
+}
+
+fn read_spec_with_excluded_source() -> TargetSpec {
+    let spec = read(json!({"resourceRef": {"kind": "Secret", "namespace": "a", "name": "s"},
+        "targets": {"excludedNamespaces": {"list": [{"name": "a"}]}}}));
+    DistributionSpec::of(&spec).unwrap().targets
+}
+
+/// A copy that becomes the source of the others is deleted as a source would be: never.
+#[test]
+fn a_copy_that_is_referred_to_is_neither_written_nor_removed() {
+    let targets = json!({"includedNamespaces": {"list": [{"name": "a"}, {"name": "b"}]}});
+    for resource in [config_map(json!({})), secret()] {
+        let mut world = World::new(resource.clone(), targets.clone(), &["a", "b"]);
+        if world.seen.is_some() {
+            world.see("a", BAD);
+            world.see("b", GOOD);
+        } else {
+            world.note("a", Done::Copied("former".into()));
+            world.copied("b");
+        }
+        let reference = json!({"kind": resource["kind"], "namespace": "a", "name": resource["metadata"]["name"]});
+        world.spec = DistributionSpec::of(&read(json!({"resourceRef": reference, "targets": targets}))).unwrap();
+        assert_eq!(world.steps(), []);
+        world.wait(PERIOD * 2);
+        assert!(world.steps().iter().all(|step| *step == Step::Copy("b".into())));
+        let counts = world.survey().counts;
+        assert_eq!((counts.desired, counts.good), (1, 1), "it does not count");
+    }
 }
 
 #[test]
@@ -156,10 +191,10 @@ fn a_recorded_copy_is_what_would_be_made_and_needs_no_write() {
     for part in ["annotations", "ownerReferences", "labels"] {
         assert_eq!(made["metadata"][part], copy["metadata"][part], "{part}");
     }
-    let view: CopyView = serde_json::from_value(copy.clone()).unwrap();
-    assert!(is_copy(view.metadata(), of.name));
-    assert!(view.fits(&content, &fingerprint(&content.body), of));
-    assert_eq!(copy::patch(copy, view.metadata(), &content, of), None);
+    let view = view(copy);
+    assert!(view.is_copy(of.name) && is_copy(&metadata(copy), of.name));
+    assert!(view.fits(&Wanted::of(&content, fingerprint(&content.body), of)));
+    assert_eq!(copy::patch(copy, &metadata(copy), &content, of), None);
 }
 
 #[test]
@@ -172,6 +207,36 @@ fn what_the_api_server_stores_otherwise_than_it_was_written_is_no_change() {
     assert_eq!(object["type"], "Opaque");
     object["immutable"] = json!(false);
     assert_eq!(changes(&object, &content), None);
+}
+
+/// As Go's decoders do.
+#[test]
+fn null_and_loose_base64_are_read_as_the_api_server_reads_them() {
+    let read = |kind: &str, more: Value| {
+        let mut manifest = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "s"}});
+        for (key, value) in more.as_object().unwrap() {
+            manifest[key] = value.clone();
+        }
+        Content::of_resource(&manifest)
+    };
+    let secret =
+        read("Secret", json!({"data": {"n": null, "bits": "Yh==", "lines": "Y\r\nWI=\n"}, "stringData": {"t": null}}));
+    assert_eq!(secret.unwrap().body["data"], json!({"n": "", "bits": "Yg==", "lines": "YWI=", "t": ""}));
+    let map = read("ConfigMap", json!({"data": {"n": null}, "binaryData": {"b": null}})).unwrap();
+    assert_eq!((&map.body["data"], &map.body["binaryData"]), (&json!({"n": ""}), &json!({"b": ""})));
+    let labels = json!({"name": "s", "labels": {"l": null}, "annotations": {"a": null}});
+    let labelled = read("Secret", json!({"metadata": labels, "data": null})).unwrap();
+    assert_eq!((labelled.labels["l"].as_str(), labelled.annotations["a"].as_str()), ("", ""));
+    for wrong in ["Yg", "Yg=", "Y g==", "Yg==x", "_-=="] {
+        let found = read("Secret", json!({"data": {"k": wrong}})).unwrap_err();
+        assert_eq!(
+            found,
+            [("spec.resource.data[k]".to_owned(), "it is not allowed; want base64".to_owned())],
+            "{wrong}"
+        );
+    }
+    let found = read("Secret", json!({"data": {"k": 7}})).unwrap_err();
+    assert_eq!(found[0].0, "spec.resource.data[k]");
 }
 
 #[test]
@@ -230,8 +295,8 @@ fn f4_labels_annotations_finalizers_and_owners_of_others_survive() {
     // Made again under its name, the ResourceDistribution has another UID.
     object["metadata"]["ownerReferences"][1]["uid"] = "former".into();
     let after = changed(object.clone(), changes(&object, &content).unwrap());
-    assert_eq!(after["metadata"]["ownerReferences"][0], other);
-    assert_eq!(after["metadata"]["ownerReferences"][1]["uid"], "u");
+    assert_eq!(after["metadata"]["ownerReferences"][0]["uid"], "u", "where it is looked for");
+    assert_eq!(after["metadata"]["ownerReferences"][1], other);
     assert_eq!(after["metadata"]["ownerReferences"].as_array().unwrap().len(), 2);
 }
 
@@ -296,10 +361,8 @@ proptest! {
         if hashed {
             object["metadata"]["annotations"]["kruise.io/resourcedistribution.resource.hashcode"] = content.hash.clone().into();
         }
-        let fits = |object: &Value| {
-            let view: CopyView = serde_json::from_value(object.clone()).unwrap();
-            view.fits(&content, &fingerprint(&content.body), OF)
-        };
+        let wanted = Wanted::of(&content, fingerprint(&content.body), OF);
+        let fits = |object: &Value| view(object).fits(&wanted);
         let patch = changes(&object, &content);
         prop_assert_eq!(fits(&object), patch.is_none());
         if let Some(patch) = patch {
@@ -317,7 +380,7 @@ struct World {
     spec: DistributionSpec,
     content: Option<Content>,
     namespaces: Vec<NamespaceFacts>,
-    seen: Option<BTreeMap<String, Seen>>,
+    seen: Option<BTreeMap<Arc<str>, Seen>>,
     memory: DistributionMemory,
     now: Duration,
 }
@@ -338,12 +401,14 @@ impl World {
 
     fn survey(&mut self) -> Survey {
         let Self { spec, content, namespaces, seen, memory, now } = self;
+        let namespaces: &Vec<&NamespaceFacts> = &namespaces.iter().collect();
         Survey::of(Facts { spec, content: content.as_ref(), namespaces, seen: seen.as_ref() }, memory, *now)
     }
 
     fn steps(&mut self) -> Vec<Step> {
         let mut survey = self.survey();
-        let mut steps = survey.take(&mut self.memory, self.now);
+        let Steps { first, again } = survey.take(&mut self.memory, self.now);
+        let mut steps = [first, again].concat();
         steps.sort();
         steps
     }
@@ -353,7 +418,7 @@ impl World {
     }
 
     fn copied(&mut self, namespace: &str) {
-        let hash = self.content.as_ref().unwrap().hash.clone();
+        let hash = self.content.as_ref().unwrap().hash.as_str().into();
         self.note(namespace, Done::Copied(hash));
     }
 
@@ -469,6 +534,132 @@ fn what_is_refused_is_tried_again_later_each_time_and_holds_up_nothing_else() {
     assert_eq!(world.steps(), copies(&["a"]), "something else is wanted now");
     world.see("a", GOOD);
     assert_eq!(world.next(), None);
+}
+
+#[test]
+fn f1_a_copy_that_others_change_again_and_again_is_put_back_later_each_time() {
+    let mut world = World::new(config_map(json!({})), named(&["a", "b"]), &["a", "b"]);
+    world.see("b", GOOD);
+    world.memory.note_write("a", world.now);
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        world.see("a", BAD);
+        let pause = world.next().unwrap();
+        pauses.push(pause.as_secs());
+        if !pause.is_zero() {
+            assert_eq!(world.steps(), []);
+        }
+        world.wait(pause);
+        assert_eq!(world.steps(), copies(&["a"]));
+        world.memory.note_write("a", world.now);
+        world.see("a", GOOD);
+        assert_eq!(world.next(), None);
+    }
+    assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+    world.see("a", BAD);
+    world.see("b", BAD);
+    assert_eq!(world.steps(), copies(&["b"]), "the others are not held up");
+    world.memory.enter(2, "other");
+    assert_eq!(world.steps(), copies(&["a", "b"]), "something else is wanted now");
+    world.memory.note_write("a", world.now);
+    world.memory.note_write("a", world.now);
+    world.memory.note_write("a", world.now);
+    world.wait(SLOWEST_COPY * 2);
+    assert_eq!(world.steps(), copies(&["a", "b"]), "it was quiet for a while");
+    world.memory.note_write("a", world.now);
+    assert_eq!(world.steps(), copies(&["a", "b"]), "begun anew");
+}
+
+#[test]
+fn a_pace_grows_to_its_bound_and_begins_anew_after_a_quiet_time() {
+    let (mut pace, mut now) = (Pace::default(), Duration::from_secs(7));
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        pauses.push(pace.left(now, SLOWEST_SOURCE).as_secs());
+        now += pace.left(now, SLOWEST_SOURCE);
+        pace.note(now, SLOWEST_SOURCE);
+    }
+    assert_eq!(pauses, [0, 0, 1, 2, 4, 8, 16, 32, 60]);
+    assert_eq!(pace.left(now + Duration::from_secs(20), SLOWEST_SOURCE), Duration::from_secs(40));
+    pace.note(now + SLOWEST_SOURCE * 2, SLOWEST_SOURCE);
+    assert_eq!(pace.left(now + SLOWEST_SOURCE * 2, SLOWEST_SOURCE), Duration::ZERO);
+}
+
+#[test]
+fn a_pass_has_a_bounded_number_of_steps_and_what_has_failed_goes_apart() {
+    let names: Vec<String> = (0..1300).map(|i| format!("n{i:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::new(secret(), named(&names), &names);
+    for name in &names[..200] {
+        world.note(name, Done::Failed(Operation::Create, "no".into()));
+        world.wait(Duration::from_millis(1));
+    }
+    world.wait(Duration::from_secs(5));
+    let mut tried = Vec::new();
+    for pass in 0..3 {
+        let mut survey = world.survey();
+        let Steps { first, again } = survey.take(&mut world.memory, world.now);
+        assert_eq!(first.len() + again.len(), [MOST_STEPS, MOST_STEPS, 300][pass]);
+        assert_eq!(again.len(), [MOST_AGAIN, MOST_AGAIN, 0][pass]);
+        assert_eq!(survey.next(&world.memory, world.now).is_some_and(|next| next.is_zero()), pass < 2);
+        for step in first {
+            let Step::Copy(name) = step else { panic!("{step:?}") };
+            world.copied(&name);
+            tried.push(name);
+        }
+        for step in again {
+            let Step::Copy(name) = step else { panic!("{step:?}") };
+            world.note(&name, Done::Failed(Operation::Create, "no".into()));
+            tried.push(name);
+        }
+    }
+    tried.sort();
+    assert_eq!(tried, names, "each once");
+}
+
+/// Turns go to what has waited longest, and what waits for room has turns of its own.
+#[test]
+fn f1_turns_are_in_the_order_of_how_long_something_has_been_due() {
+    let names: Vec<String> = (0..120).map(|i| format!("n{i:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::new(secret(), named(&names[60..]), &names);
+    for name in names[60..].iter().rev() {
+        match *name {
+            "n060" => world.note(name, Done::Others),
+            "n061" => world.note(name, Done::Ending),
+            _ => world.copied(name),
+        }
+        world.wait(Duration::from_millis(10));
+    }
+    assert_eq!(world.steps(), removals(&["n000", "n001"]), "unknown since the begin");
+    world.wait(CONFLICT_RETRY);
+    let steps = world.steps();
+    assert_eq!(steps[..], [copies(&["n061"]), removals(&["n000", "n001"])].concat(), "nothing overtakes");
+    world.note("n000", Done::Clean);
+    world.wait(PERIOD);
+    for name in &names[..60] {
+        world.note(name, Done::Clean);
+    }
+    world.note("n061", Done::Ending);
+    assert_eq!(world.steps(), copies(&["n060", "n118", "n119"]), "the longest due first");
+}
+
+#[test]
+fn a_secret_that_is_being_deleted_is_no_copy_and_is_waited_for() {
+    let before = ResourceDistributionStatus::default();
+    let mut world = World::new(secret(), named(&["a", "b"]), &["a", "b"]);
+    world.copied("a");
+    world.note("b", Done::Ending);
+    let counts = world.survey().counts;
+    assert_eq!((counts.desired, counts.good, counts.ending.clone()), (2, 1, vec!["b".to_owned()]));
+    let found = status(&counts, &Situation::Working, about(&before), at(1));
+    assert_eq!((found.succeeded, found.failed), (1, 1));
+    let all = said(&found);
+    assert_eq!((all[0].0.as_str(), all[0].1.as_str()), ("Reconciling", "CopyTerminating"));
+    assert!(all[0].2.contains("b: the copy is being deleted"), "{all:?}");
+    assert_eq!((world.steps(), world.next()), (vec![], Some(CONFLICT_RETRY)));
+    world.wait(CONFLICT_RETRY);
+    assert_eq!(world.steps(), copies(&["b"]));
 }
 
 #[test]
@@ -696,14 +887,29 @@ fn a_missing_source_is_a_condition_and_the_copies_stay_counted() {
 }
 
 #[test]
-fn a_condition_lists_a_thousand_namespaces_and_says_how_many_there_are() {
+fn a_status_is_small_whatever_is_wrong() {
     let before = ResourceDistributionStatus::default();
-    let names: Vec<String> = (0..1200).map(|i| format!("n{i}")).collect();
+    let names: Vec<String> = (0..10_000).map(|i| format!("{i:063}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut world = World::new(config_map(json!({})), named(&names), &[]);
+    let mut world = World::new(config_map(json!({})), named(&names[1000..]), &names[..1000]);
+    world.spec = spec_of(config_map(json!({})), named(&names));
+    for (i, name) in names[..1000].iter().enumerate() {
+        let operation = [Operation::Get, Operation::Create, Operation::Update][i % 3];
+        world.note(name, Done::Failed(operation, "word ".repeat(10_000)));
+    }
     let counts = world.survey().counts;
     let found = status(&counts, &Situation::Working, about(&before), at(1));
     let all = said(&found);
-    assert_eq!((all[0].3.len(), all[0].2.as_str()), (1000, "1000 of 1200 namespaces are listed"));
-    assert!(all[1].2.len() < 1000 && all[1].2.ends_with("and 1197 more"), "{}", all[1].2);
+    assert_eq!((all[0].3.len(), all[0].2.as_str()), (200, "200 of 334 namespaces are listed"));
+    assert_eq!((all[3].3.len(), all[3].2.as_str()), (200, "200 of 9000 namespaces are listed"));
+    assert!(all[4].2.len() < 2000 && all[4].2.ends_with("and 331 more"), "{}", all[4].2);
+    assert!(serde_json::to_string(&found).unwrap().len() < 100_000);
+    let long = "x".repeat(100_000);
+    for situation in [Situation::Invalid(long.clone()), Situation::Reference("ReferenceForbidden", long)] {
+        let about = About { has_reference: true, ..about(&before) };
+        let found = status(&counts, &situation, about, at(1));
+        let said = said(&found);
+        assert!(said.iter().all(|(_, _, message, _)| message.len() < 500), "{said:?}");
+        assert!(said.iter().any(|(_, _, message, _)| message.contains("xxx...")), "{said:?}");
+    }
 }

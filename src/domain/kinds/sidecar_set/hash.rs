@@ -242,7 +242,8 @@ fn write(value: &Value, shape: &Shape, out: &mut String) {
     }
 }
 
-fn normal_amount(amount: &Value) -> Value {
+/// An amount in its one spelling.
+pub(super) fn normal_amount(amount: &Value) -> Value {
     let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
     quantity::canonical(&text).unwrap_or(text).into()
 }

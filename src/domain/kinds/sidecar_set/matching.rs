@@ -190,12 +190,13 @@ impl<T: Clone + AsRef<str>> ByLabel<T> {
 }
 
 impl<T: Clone + AsRef<str>> Index<T> {
-    /// Puts a SidecarSet in, in the place of one of the same name.
-    pub fn insert(&mut self, set: &T, aim: &Aim) {
+    /// Puts a SidecarSet in, in the place of one of the same name. True: what [`Self::namespaces`] says has changed.
+    pub fn insert(&mut self, set: &T, aim: &Aim) -> bool {
         let name = set.as_ref();
-        self.remove(name);
+        let was_nowhere = self.anywhere.is_empty();
+        let mut gone = self.take(name);
         if aim.is_for_nobody() {
-            return;
+            return !gone.is_empty() || was_nowhere != self.anywhere.is_empty();
         }
         let namespaces: Vec<Option<Arc<str>>> = match aim.namespaces() {
             None => vec![None],
@@ -218,19 +219,32 @@ impl<T: Clone + AsRef<str>> Index<T> {
             }
             _ => vec![(None, None)],
         };
+        let mut has_come = false;
         for (namespace, key) in &places {
             let there = match namespace {
                 None => &mut self.anywhere,
-                Some(namespace) => self.by_namespace.entry(namespace.clone()).or_default(),
+                Some(namespace) => {
+                    let there = self.by_namespace.entry(namespace.clone()).or_default();
+                    has_come |= there.is_empty() && !gone.remove(namespace);
+                    there
+                }
             };
             there.insert(key, set);
         }
         self.places.insert(name.into(), (set.clone(), places));
+        has_come || !gone.is_empty() || was_nowhere != self.anywhere.is_empty()
     }
 
-    /// Takes a SidecarSet out.
-    pub fn remove(&mut self, name: &str) {
-        let Some((_, places)) = self.places.remove(name) else { return };
+    /// Takes a SidecarSet out. True: what [`Self::namespaces`] says has changed.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let was_nowhere = self.anywhere.is_empty();
+        !self.take(name).is_empty() || was_nowhere != self.anywhere.is_empty()
+    }
+
+    /// Takes a SidecarSet out. The namespaces that have none any more.
+    fn take(&mut self, name: &str) -> BTreeSet<Arc<str>> {
+        let mut gone = BTreeSet::new();
+        let Some((_, places)) = self.places.remove(name) else { return gone };
         for (namespace, key) in &places {
             let Some(namespace) = namespace else {
                 self.anywhere.remove(key, name);
@@ -240,8 +254,10 @@ impl<T: Clone + AsRef<str>> Index<T> {
             of_namespace.remove(key, name);
             if of_namespace.is_empty() {
                 self.by_namespace.remove(namespace);
+                gone.insert(namespace.clone());
             }
         }
+        gone
     }
 
     /// One of them, by its name. One that is for no Pod is not in it.
@@ -310,6 +326,41 @@ mod tests {
         index.insert(&Arc::<str>::from("a"), &Aim::of(&selects(json!([closing]))).unwrap());
         assert_eq!(index.namespaces(), Some(BTreeSet::new()));
         assert!(index.candidates("shop", &labels(json!({"app": "web"}))).is_empty());
+    }
+
+    #[test]
+    fn it_is_told_when_the_namespaces_are_others_than_before() {
+        let aim = |names: &[&str], value: &str| {
+            let names = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]);
+            let spec =
+                json!({"selector": {"matchLabels": {"app": value}}, "namespaceSelector": {"matchExpressions": names}});
+            Aim::of(&spec).unwrap()
+        };
+        let anywhere = || Aim::of(&json!({"selector": {"matchLabels": {"app": "web"}}})).unwrap();
+        let nobody = || Aim::of(&json!({})).unwrap();
+        let mut index = Index::<Arc<str>>::default();
+        for (name, aim, wanted) in [
+            ("a", Some(aim(&["shop"], "web")), true),
+            ("b", Some(aim(&["shop"], "db")), false),
+            ("a", Some(aim(&["shop", "bank"], "web")), true),
+            ("a", Some(aim(&["shop", "bank"], "db")), false),
+            ("a", Some(aim(&["shop", "mall"], "db")), true),
+            ("a", None, true),
+            ("b", Some(aim(&["shop"], "web")), false),
+            ("c", Some(anywhere()), true),
+            ("d", Some(anywhere()), false),
+            ("d", Some(nobody()), false),
+            ("c", Some(nobody()), true),
+            ("c", None, false),
+            ("b", Some(nobody()), true),
+        ] {
+            let before = index.namespaces();
+            let told = match &aim {
+                Some(aim) => index.insert(&Arc::from(name), aim),
+                None => index.remove(name),
+            };
+            assert_eq!((told, before != index.namespaces()), (wanted, wanted), "{name} {aim:?}");
+        }
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub struct Counts {
     pub updated_ready: usize,
     /// That cannot be updated in place, by reason.
     pub not_upgradable: BTreeSet<(NotUpgradable, String)>,
+    /// How many of those are to be updated now, as far as type, pause and selector say.
+    pub wanted_not_upgradable: usize,
 }
 
 /// Plans a pass over the Pods that have the containers. `turns` says what was refused before.
@@ -91,7 +93,7 @@ pub struct Counts {
 /// A reset that is refused holds up nothing else: other Pods are updated, and its Pod does not count as unavailable while
 /// kubelet says that it is ready.
 pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
-    let mut plan = Plan { counts: counts(pods), marks: marks(pods, turns), ..Plan::default() };
+    let mut plan = Plan { counts: counts(spec, pods), marks: marks(pods, turns), ..Plan::default() };
     if !spec.updates {
         plan.held = (plan.counts.updated < pods.len()).then_some(Held::NotUpdate);
         return plan;
@@ -149,9 +151,10 @@ fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: usize, most: usi
     }
 }
 
-fn counts(pods: &[Judged]) -> Counts {
+fn counts(spec: &Spec, pods: &[Judged]) -> Counts {
     let count = |fits: &dyn Fn(&Judged) -> bool| pods.iter().filter(|pod| fits(pod)).count();
     let is_updated = |pod: &Judged| pod.standing == Standing::Updated;
+    let is_wanted = |pod: &Judged| pod.is_selected && matches!(pod.standing, Standing::NotUpgradable(_));
     let refused = pods.iter().filter_map(|pod| match pod.standing {
         Standing::NotUpgradable(why) => Some((why, pod.facts.name.clone())),
         Standing::Updated | Standing::Waiting | Standing::InFlight => None,
@@ -162,6 +165,7 @@ fn counts(pods: &[Judged]) -> Counts {
         ready: count(&|pod| pod.is_ready),
         updated_ready: count(&|pod| is_updated(pod) && pod.is_ready),
         not_upgradable: refused.collect(),
+        wanted_not_upgradable: if spec.updates && !spec.paused { count(&is_wanted) } else { 0 },
     }
 }
 
@@ -182,6 +186,8 @@ fn order(spec: &Spec, pods: &[Judged]) -> PodOrder {
 #[derive(Clone, Debug)]
 pub struct Walk {
     left: VecDeque<Next>,
+    /// Those that wait for room. Each has its place: what the partition keeps does not get it.
+    waiting: VecDeque<Next>,
     most: usize,
     room: usize,
 }
@@ -189,28 +195,32 @@ pub struct Walk {
 impl Walk {
     /// At the begin.
     pub fn of(plan: &Plan) -> Self {
-        Self { left: plan.update.iter().cloned().collect(), most: plan.most, room: plan.room }
+        let left = plan.update.iter().cloned().collect();
+        Self { left, waiting: VecDeque::new(), most: plan.most, room: plan.room }
     }
 
     /// The next Pods that may be updated, at most so many. Each has taken its room.
     pub fn wave(&mut self, at_most: usize) -> Vec<Next> {
-        let (mut wave, mut kept) = (Vec::new(), VecDeque::new());
+        let mut wave = Vec::new();
+        while wave.len() < at_most && self.room > 0 {
+            let Some(next) = self.waiting.pop_front() else { break };
+            self.room -= 1;
+            wave.push(next);
+        }
         while wave.len() < at_most && self.most > 0 {
             let Some(next) = self.left.pop_front() else { break };
+            self.most -= 1;
             if next.is_in_service && self.room == 0 {
-                kept.push_back(next);
+                self.waiting.push_back(next);
                 continue;
             }
-            self.most -= 1;
             self.room -= usize::from(next.is_in_service);
             wave.push(next);
         }
-        kept.append(&mut self.left);
-        self.left = kept;
         wave
     }
 
-    /// It stays as it is after all: its room is free.
+    /// It stays as it is after all: its room and its place are free.
     pub fn give_back(&mut self, next: &Next) {
         self.most += 1;
         self.room += usize::from(next.is_in_service);
@@ -302,6 +312,22 @@ mod tests {
     }
 
     #[test]
+    fn a17_a_pod_that_waits_for_room_keeps_its_place_before_the_cut_of_the_partition() {
+        let mut pods = waiting(4);
+        for pod in &mut pods[..2] {
+            pod.facts.labels = serde_json::from_value(json!({"first": "1"})).unwrap();
+        }
+        (pods[2].is_ready, pods[2].is_in_service, pods[2].facts.ready) = (false, false, false);
+        let weights = json!({"weightPriority": [{"weight": 5, "matchSelector": {"matchLabels": {"first": "1"}}}]});
+        let strategy = spec(json!({"partition": 2, "priorityStrategy": weights}));
+        let begun = plan(&strategy, &pods);
+        assert_eq!(taken(&begun, &[]), ["p0"], "p2 is down, but one of those that stay");
+        assert_eq!(taken(&begun, &["p0"]), ["p1", "p2"], "one that is refused leaves its place to the next one");
+        pods[0].standing = Standing::Updated;
+        assert_eq!(taken(&plan(&strategy, &pods), &[]), ["p1"]);
+    }
+
+    #[test]
     fn e17_what_was_refused_is_tried_after_the_others() {
         let mut turns = Turns::default();
         let first = |turns: &Turns<Turn>| taken(&super::plan(&spec(json!({})), &waiting(3), turns), &[]);
@@ -371,6 +397,17 @@ mod tests {
         let plan = plan(&spec(json!({"partition": 1, "maxUnavailable": 9})), &pods);
         assert_eq!(taken(&plan, &[]).len(), 3);
         assert_eq!(plan.counts.not_upgradable.len(), 1);
+    }
+
+    #[test]
+    fn a16_pods_that_are_not_to_be_updated_are_no_news_when_they_cannot_be() {
+        let mut pods: Vec<Judged> =
+            (0..3).map(|i| pod(&format!("p{i}"), Standing::NotUpgradable(NotUpgradable::OtherChange), true)).collect();
+        pods[0].is_selected = false;
+        for (strategy, wanted) in [(json!({}), 2), (json!({"paused": true}), 0), (json!({"type": "NotUpdate"}), 0)] {
+            let counts = plan(&spec(strategy), &pods).counts;
+            assert_eq!((counts.wanted_not_upgradable, counts.not_upgradable.len()), (wanted, 3));
+        }
     }
 
     #[test]

@@ -12,7 +12,10 @@ use serde_json::{Map, Value, json};
 use super::notes;
 use crate::{
     api::{apps, labels},
-    k8s::{pod::Owner, time::Now},
+    k8s::{
+        pod::Owner,
+        time::{Now, doubled},
+    },
 };
 
 /// Value of the annotation that switches it on.
@@ -126,7 +129,7 @@ impl Progress {
 
     /// It was refused: by a budget, by the API server, or because another Pod would lack the containers as well.
     pub fn refused(&mut self, now: Now) {
-        let pause = PAUSE.saturating_mul(1 << self.refusals.min(16)).min(LONGEST_PAUSE);
+        let pause = doubled(PAUSE, self.refusals, LONGEST_PAUSE);
         self.refusals = self.refusals.saturating_add(1);
         self.not_before = now.mono + pause;
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::hash::normal_container;
+use super::hash::{normal_amount, normal_container};
 use crate::k8s::revision;
 
 /// The members of the spec that a revision holds. The rest of the spec is not part of what Pods get.
@@ -17,11 +17,40 @@ pub fn data(spec: &Value) -> Value {
         let value = match list {
             None => Value::Null,
             Some(list) if member.ends_with("ontainers") => list.iter().map(normal_container).collect(),
+            Some(list) if member == "volumes" => list.iter().map(normal_volume).collect(),
             Some(list) => list.clone().into(),
         };
         recorded.insert(member.into(), value);
     }
     json!({ "spec": recorded })
+}
+
+/// A volume with its amounts as Go writes them.
+fn normal_volume(volume: &Value) -> Value {
+    let mut volume = volume.clone();
+    let normalise = |amount: &mut Value| *amount = normal_amount(amount);
+    volume.pointer_mut("/emptyDir/sizeLimit").filter(|limit| !limit.is_null()).map(normalise);
+    for amounts in ["limits", "requests"] {
+        let path = format!("/ephemeral/volumeClaimTemplate/spec/resources/{amounts}");
+        let amounts = volume.pointer_mut(&path).and_then(Value::as_object_mut);
+        amounts.into_iter().flat_map(Map::values_mut).for_each(normalise);
+    }
+    each(volume.pointer_mut("/downwardAPI/items"), set_divisor);
+    each(volume.pointer_mut("/projected/sources"), |source| {
+        each(source.pointer_mut("/downwardAPI/items"), set_divisor);
+    });
+    volume
+}
+
+fn each(list: Option<&mut Value>, change: impl FnMut(&mut Value)) {
+    list.and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
+}
+
+/// It is written also where it is not set.
+fn set_divisor(item: &mut Value) {
+    let Some(reference) = item.get_mut("resourceFieldRef").and_then(Value::as_object_mut) else { return };
+    let divisor = reference.get("divisor").filter(|divisor| !divisor.is_null()).map_or("0".into(), normal_amount);
+    reference.insert("divisor".into(), divisor);
 }
 
 /// The name of the revision with this `spec` of a SidecarSet, after so many collisions.
@@ -73,6 +102,28 @@ mod tests {
             "podInjectPolicy": "BeforeAppContainer", "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
             "shareVolumePolicy": {"type": "disabled"}});
         assert_eq!(name("log", &json!({"containers": [container]}), 0), "log-78d6bc76b8");
+    }
+
+    #[test]
+    fn a15_amounts_of_volumes_have_one_spelling() {
+        let items = json!([{"path": "a", "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu"}},
+            {"path": "b", "resourceFieldRef": {"resource": "limits.memory", "divisor": "1024Ki"}},
+            {"path": "c", "fieldRef": {"fieldPath": "metadata.name"}}]);
+        let volumes = json!([{"name": "tmp", "emptyDir": {"sizeLimit": "1024Mi"}}, {"name": "raw", "emptyDir": {}},
+            {"name": "info", "downwardAPI": {"items": items}},
+            {"name": "all", "projected": {"sources": [{"downwardAPI": {"items": [items[1]]}}, {"secret": {"name": "s"}}]}},
+            {"name": "claim", "ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": "0.5Gi"}}}}}},
+            7]);
+        let wanted = concat!(
+            r#"[{"emptyDir":{"sizeLimit":"1Gi"},"name":"tmp"},{"emptyDir":{},"name":"raw"},"#,
+            r#"{"downwardAPI":{"items":[{"path":"a","resourceFieldRef":{"containerName":"c","divisor":"0","resource":"limits.cpu"}},"#,
+            r#"{"path":"b","resourceFieldRef":{"divisor":"1Mi","resource":"limits.memory"}},"#,
+            r#"{"fieldRef":{"fieldPath":"metadata.name"},"path":"c"}]},"name":"info"},"#,
+            r#"{"name":"all","projected":{"sources":[{"downwardAPI":{"items":[{"path":"b","resourceFieldRef":{"divisor":"1Mi","#,
+            r#""resource":"limits.memory"}}]}},{"secret":{"name":"s"}}]}},"#,
+            r#"{"ephemeral":{"volumeClaimTemplate":{"spec":{"resources":{"requests":{"storage":"512Mi"}}}}},"name":"claim"},7]"#
+        );
+        assert_eq!(canonical_json::encode(&data(&json!({ "volumes": volumes }))["spec"]["volumes"]), wanted);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A SidecarSet as its controller reads it: defaults, numbers and selectors, made once from the stored object.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{defaults, hash::Hashes, matching::Aim, repair, revision};
 use crate::{
@@ -99,8 +99,13 @@ impl Spec {
     /// Naming the field that cannot be read.
     pub fn of(object: &Value) -> Result<Self, Invalid> {
         let (spec, hashes) = defaults::effective(object);
-        let strategy: SidecarSetUpdateStrategy = serde_json::from_value(spec["updateStrategy"].clone())
-            .map_err(|error| Invalid(format!("spec.updateStrategy: {error}")))?;
+        // Of one that is not updated the rest says nothing, and admission lets it in whatever it is.
+        let strategy = match &spec["updateStrategy"]["type"] {
+            kind if *kind == NOT_UPDATE => json!({ "type": kind }),
+            _ => spec["updateStrategy"].clone(),
+        };
+        let strategy: SidecarSetUpdateStrategy =
+            serde_json::from_value(strategy).map_err(|error| Invalid(format!("spec.updateStrategy: {error}")))?;
         let injection: SidecarSetInjectionStrategy = match &spec["injectionStrategy"] {
             Value::Null => SidecarSetInjectionStrategy::default(),
             injection => serde_json::from_value(injection.clone())
@@ -214,6 +219,15 @@ mod tests {
         assert_eq!([0, 1, 10, 1000].map(|pods| spec.limit(pods)), [1, 1, 1, 10]);
         let zero = of(json!({"updateStrategy": {"maxUnavailable": 0}})).unwrap();
         assert_eq!(zero.limit(5), 1, "E5: it was stored before it was refused");
+    }
+
+    #[test]
+    fn a2_of_one_that_is_not_updated_the_rest_of_the_strategy_says_nothing() {
+        let odd = json!({"type": "NotUpdate", "partition": "many", "maxUnavailable": -1, "selector": {"matchLabels": 1},
+            "priorityStrategy": {"weightPriority": [{"weight": "x"}]}, "scatterStrategy": 5});
+        let spec = of(json!({"updateStrategy": odd})).unwrap();
+        assert!(!spec.updates && spec.selector.is_none() && spec.scatter.is_empty());
+        assert_eq!((spec.partition, spec.max_unavailable), (IntOrPercent::Int(0), IntOrPercent::Int(1)));
     }
 
     #[test]

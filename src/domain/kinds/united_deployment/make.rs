@@ -72,9 +72,9 @@ pub fn child(
 fn generate_name(name: &str, subset: &str) -> String {
     let full = format!("{name}-{subset}-");
     let full = if name::is_dns_subdomain(full.trim_end_matches('-')) { full } else { format!("{name}-") };
-    match full.get(..LONGEST_NAME - name::SUFFIX - 1) {
-        Some(cut) if full.len() > LONGEST_NAME - name::SUFFIX => format!("{}-", cut.trim_end_matches(['-', '.'])),
-        _ => full,
+    match full.len() > LONGEST_NAME - name::SUFFIX {
+        true => format!("{}-", name::cut(&full, LONGEST_NAME - name::SUFFIX - 1)),
+        false => full,
     }
 }
 

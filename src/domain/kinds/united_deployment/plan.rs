@@ -17,10 +17,7 @@ use super::{
     waves::{self, DeploymentTurn, WaveDeployment, WaveSubset},
 };
 use crate::{
-    api::{
-        apps::united_deployment::{SubsetStatus, UnitedDeploymentStatus},
-        labels,
-    },
+    api::{apps::united_deployment::UnitedDeploymentStatus, labels},
     domain::workload::{
         allocation::{AllocationMode, AllocationSubset, allocate},
         owner::OwnerRef,
@@ -39,6 +36,8 @@ pub struct ChildSeen {
     pub uid: String,
     /// The version that was read.
     pub version: String,
+    /// `metadata.generation`.
+    pub generation: i64,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// The name of its subset.
@@ -70,6 +69,31 @@ impl ChildSeen {
         count.and_then(|count| i32::try_from(count).ok()).unwrap_or(0)
     }
 
+    /// Whether its status is about its spec as it is now.
+    pub fn is_observed(&self) -> bool {
+        self.status.get("observedGeneration").and_then(Value::as_i64).unwrap_or(0) >= self.generation
+    }
+
+    /// How many Pods its own controller has on its template. A changed patch of the subset is no new revision of ours: by their
+    /// label all Pods seem to be updated.
+    pub fn updated(&self) -> i32 {
+        if self.is_observed() { self.count("updatedReplicas") } else { 0 }
+    }
+
+    /// Pods that are available and on its template. Its status is not asked before it is about its spec: Pods that have just been
+    /// made would look like old ones.
+    fn own_available(&self) -> i32 {
+        let on_template = if self.is_observed() { self.count("updatedReplicas") } else { i32::MAX };
+        self.pods.own_available.min(on_template)
+    }
+
+    /// The number that we have written over the maxUnavailable of its template.
+    fn noted_limit(&self) -> Option<i32> {
+        let noted =
+            self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_MAX_UNAVAILABLE));
+        noted.and_then(Value::as_str).and_then(|noted| noted.parse().ok())
+    }
+
     /// Its revision label.
     pub fn revision(&self) -> &str {
         let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::UNITED_REVISION));
@@ -80,6 +104,12 @@ impl ChildSeen {
         let kind = self.kind.unwrap_or(ChildKind::Deployment);
         let partition = self.spec().map_or(0, |spec| make::partition(kind, spec));
         i32::try_from(partition).unwrap_or(i32::MAX).max(0)
+    }
+
+    /// Whether it has the label of its subset, by which people and tools find it.
+    fn is_labelled(&self) -> bool {
+        let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::SUBSET_NAME));
+        labels.and_then(Value::as_str) == Some(&*self.subset)
     }
 
     /// Whether it was made for this revision and with this patch.
@@ -118,6 +148,8 @@ pub enum SubsetStep {
     },
     /// Deletes a workload.
     Delete {
+        /// Whether its subset has another one.
+        is_second: bool,
         /// Its kind.
         kind: ChildKind,
         /// Its name.
@@ -185,10 +217,9 @@ pub fn plan(spec: &UnitedSpec, seen: UnitedSeen<'_>, now: Now) -> UnitedPlan {
     let chosen = chosen(spec, seen.children);
     plan.chosen = chosen.iter().map(|(subset, child)| ((*subset).to_owned(), child.name.clone())).collect();
     for subset in &spec.subsets {
-        let recorded: Option<&SubsetStatus> = seen.recorded.subset_statuses.iter().find(|s| s.name == subset.name);
         let none = SubsetPods::default();
         let (pods, replicas) = chosen.get(&*subset.name).map_or((&none, 0), |child| (&child.pods, child.replicas()));
-        let places = schedule::places(spec, recorded, pods, replicas, now);
+        let places = schedule::places(spec, seen.recorded, &subset.name, pods, replicas, now);
         plan.look = [plan.look, places.look, pods.until_available].into_iter().flatten().min();
         plan.places.insert(subset.name.clone(), places);
     }
@@ -200,6 +231,13 @@ pub fn plan(spec: &UnitedSpec, seen: UnitedSeen<'_>, now: Now) -> UnitedPlan {
         }
     };
     plan.replicas = spec.subsets.iter().map(|subset| subset.name.clone()).zip(replicas).collect();
+    for (subset, places) in &mut plan.places {
+        let current = chosen.get(&**subset).map_or(0, |child| child.replicas());
+        let grows = plan.replicas.get(subset).is_some_and(|replicas| *replicas > current);
+        if places.is_on_trial && places.is_schedulable && grows {
+            schedule::mark_again(places, seen.recorded, subset, now);
+        }
+    }
     let controls = controls(spec, seen, &chosen, &mut plan);
     for subset in &spec.subsets {
         if let Err(Invalid(why)) = step(spec, seen, subset, &chosen, controls.get(&*subset.name), &mut plan) {
@@ -217,15 +255,21 @@ fn subsets(
 ) -> Vec<AllocationSubset> {
     let one = |subset: &SubsetSpec| {
         let child = chosen.get(&*subset.name);
+        let places = places.get(&subset.name);
+        let is_on_trial = places.is_some_and(|places| places.is_on_trial);
+        let current = child.map_or(0, |child| child.replicas());
+        // Pods that are still to be made in a subset on trial have not run either.
+        let missing = child.filter(|_| is_on_trial).map_or(0, |child| current.saturating_sub(child.pods.there).max(0));
         AllocationSubset {
             name: subset.name.clone(),
             fixed: subset.fixed,
             min: subset.min,
             max: subset.max,
-            current: child.map_or(0, |child| child.replicas()),
+            current,
             ready: child.map_or(0, |child| child.pods.ready),
-            reserved: child.map_or(0, |child| child.pods.reserved),
-            is_schedulable: places.get(&subset.name).is_none_or(|places| places.is_schedulable),
+            reserved: child.map_or(0, |child| child.pods.reserved.saturating_add(missing)),
+            is_schedulable: places.is_none_or(|places| places.is_schedulable),
+            is_on_trial,
         }
     };
     spec.subsets.iter().map(one).collect()
@@ -239,7 +283,8 @@ fn controls(
     plan: &mut UnitedPlan,
 ) -> BTreeMap<String, (Controls, bool)> {
     let total: i64 = plan.replicas.values().copied().map(i64::from).sum();
-    let budget = spec.budget_of(i32::try_from(total).unwrap_or(i32::MAX));
+    // What is held takes no Pod out of service, and would never be done.
+    let budget = spec.budget_of(i32::try_from(total).unwrap_or(i32::MAX)).filter(|_| spec.template.holds().is_none());
     let kept =
         |subset: &SubsetSpec, replicas: i32| spec.partitions.get(&subset.name).copied().unwrap_or(0).clamp(0, replicas);
     let wanted: Vec<(&SubsetSpec, i32)> =
@@ -250,7 +295,7 @@ fn controls(
         let subsets: Vec<WaveSubset> = wanted
             .iter()
             .map(|(subset, replicas)| {
-                wave(spec, seen, chosen.get(&*subset.name).copied(), *replicas, kept(subset, *replicas))
+                wave(spec, seen, subset, chosen.get(&*subset.name).copied(), (*replicas, kept(subset, *replicas)))
             })
             .collect();
         waves::partitions(budget, &subsets)
@@ -270,12 +315,18 @@ fn controls(
             Some(waves) => waves.get(index).copied().unwrap_or(user).clamp(user, replicas),
             None => user,
         };
-        let (limit, may_roll) = match turns.as_ref().and_then(|turns| turns.get(index)) {
-            Some(DeploymentTurn::Rolls(limit)) => {
-                (Some(*limit).filter(|limit| *limit < spec.template.limit(replicas)), true)
-            }
-            Some(DeploymentTurn::Waits) => (None, false),
-            None => (reserving_limit(spec, child, replicas), true),
+        let own = spec.template.limit(replicas);
+        let turn = turns.as_ref().and_then(|turns| turns.get(index));
+        let may_roll = turn != Some(&DeploymentTurn::Waits);
+        let limit = match turn {
+            Some(DeploymentTurn::Rolls(limit)) => *limit,
+            Some(DeploymentTurn::Waits) | None => own,
+        };
+        let limit = match placeless(spec, child, replicas) {
+            // It may be in the middle of an older roll-out.
+            _ if !may_roll => child.and_then(ChildSeen::noted_limit),
+            0 => Some(limit).filter(|limit| *limit < own),
+            placeless => Some(with_placeless(limit, placeless, replicas)),
         };
         if !may_roll || partition > user {
             plan.wait.get_or_insert_with(|| {
@@ -292,18 +343,26 @@ fn controls(
     all
 }
 
-/// Pods that find no place would use up maxUnavailable, and no other one would be updated.
-fn reserving_limit(spec: &UnitedSpec, child: Option<&ChildSeen>, replicas: i32) -> Option<i32> {
-    let pods = child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods)?;
-    if pods.reserved == 0 {
-        return None;
-    }
-    let down = (replicas - pods.ready).saturating_add(pods.update_overdue).clamp(0, replicas.max(1));
-    // Never less than its own, never nothing.
-    Some(down.max(spec.template.limit(replicas)).max(1))
+/// How many Pods of a subset are down only because they find no place. They have been made up for elsewhere, and no roll-out
+/// waits for them.
+fn placeless(spec: &UnitedSpec, child: Option<&ChildSeen>, replicas: i32) -> i32 {
+    let pods = child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods);
+    pods.map_or(0, |pods| pods.reserved_down.min(replicas.saturating_sub(pods.ready)).max(0))
 }
 
-fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, replicas: i32, kept: i32) -> WaveSubset {
+/// Pods that find no place would use up maxUnavailable, also after their update, and no other one would be updated: the
+/// limit of the template is for the others. Never nothing.
+fn with_placeless(limit: i32, placeless: i32, replicas: i32) -> i32 {
+    limit.saturating_add(placeless).clamp(1, replicas.max(1))
+}
+
+fn wave(
+    spec: &UnitedSpec,
+    seen: UnitedSeen<'_>,
+    subset: &SubsetSpec,
+    child: Option<&ChildSeen>,
+    (replicas, kept): (i32, i32),
+) -> WaveSubset {
     let Some(child) = child else {
         // What is made anew is made on the new revision, and takes nothing out of service.
         return WaveSubset {
@@ -315,16 +374,15 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, child: Option<&ChildSeen>, repl
             ..WaveSubset::default()
         };
     };
-    let is_on_update = child.revision() == seen.update;
+    let is_on_update = child.is_for(seen.update, subset);
     let permitted = if is_on_update { replicas.saturating_sub(child.partition()).clamp(0, replicas) } else { 0 };
-    let before = child.replicas().saturating_sub(child.partition()).saturating_sub(child.pods.own_available);
     let subset = WaveSubset {
         replicas,
         kept,
         permitted,
-        permitted_before: if is_on_update { 0 } else { before.clamp(0, replicas) },
-        available: child.pods.available.min(replicas),
-        updated_available: if is_on_update { child.pods.updated_available } else { 0 },
+        permitted_before: if is_on_update { 0 } else { permitted_before(spec, child, replicas) },
+        available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
+        updated_available: if is_on_update { updated_available(spec, child) } else { 0 },
         ..WaveSubset::default()
     };
     if !spec.template.kind.has_ordinals() {
@@ -359,16 +417,30 @@ fn deployment(
             available: replicas,
             updated_available: replicas,
             is_on_update: true,
+            rolls_before: false,
             limit,
         };
     };
     WaveDeployment {
         replicas,
-        available: child.pods.available.min(replicas),
-        updated_available: child.pods.updated_available,
+        available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
+        updated_available: updated_available(spec, child),
         is_on_update: child.is_for(seen.update, subset),
+        rolls_before: !child.is_for(seen.update, subset) && child.pods.available > child.own_available(),
         limit,
     }
+}
+
+/// Pods that its template of an older revision or patch permits a workload to take, and that have not come back on it.
+fn permitted_before(spec: &UnitedSpec, child: &ChildSeen, replicas: i32) -> i32 {
+    let through = child.own_available().saturating_add(placeless(spec, Some(child), replicas));
+    child.replicas().saturating_sub(child.partition()).saturating_sub(through).clamp(0, replicas.max(0))
+}
+
+/// Pods on the new revision that a roll-out does not wait for any more.
+fn updated_available(spec: &UnitedSpec, child: &ChildSeen) -> i32 {
+    let placeless = if spec.mode == AllocationMode::Reserving { child.pods.updated_reserved_down } else { 0 };
+    child.pods.updated_available.saturating_add(placeless).min(child.updated())
 }
 
 /// Creates or changes the workload of a subset.
@@ -390,7 +462,7 @@ fn step(
         plan.wait.get_or_insert_with(|| ("SubsetIsBeingDeleted", format!("{} is being deleted", child.name)));
         return Ok(());
     }
-    let patch = match child.is_for(seen.update, subset) || !may_roll {
+    let patch = match (child.is_for(seen.update, subset) && child.is_labelled()) || !may_roll {
         true => make::adjust(spec, *controls, &child.object),
         false => make::rewrite(spec, subset, seen.update, *controls, &child.object)?,
     };
@@ -406,7 +478,12 @@ fn step(
 /// have all their Pods.
 fn remove(spec: &UnitedSpec, seen: UnitedSeen<'_>, chosen: &BTreeMap<&str, &ChildSeen>, plan: &mut UnitedPlan) {
     let wanted: i64 = spec.replicas.map_or_else(|| plan.replicas.values().copied().map(i64::from).sum(), i64::from);
-    let there: i64 = chosen.values().map(|child| i64::from(child.pods.available)).sum();
+    // A subset that shrinks gives its Pods up, and those of a surge go again.
+    let stays = |child: &&ChildSeen| {
+        let planned = plan.replicas.get(&child.subset).copied().unwrap_or(0);
+        i64::from(child.pods.available.min(planned).min(child.replicas()))
+    };
+    let there: i64 = chosen.values().map(stays).sum();
     for child in seen.children.iter().filter(|child| !child.is_deleting) {
         let Some(kind) = child.kind else { continue };
         if chosen.values().any(|chosen| chosen.uid == child.uid) {
@@ -415,7 +492,7 @@ fn remove(spec: &UnitedSpec, seen: UnitedSeen<'_>, chosen: &BTreeMap<&str, &Chil
         let is_second = chosen.contains_key(&*child.subset) && kind == spec.template.kind;
         if is_second || there >= wanted || child.pods.ready == 0 && child.count("replicas") == 0 {
             let ChildSeen { name, uid, version, .. } = child.clone();
-            plan.steps.push(SubsetStep::Delete { kind, name, uid, version });
+            plan.steps.push(SubsetStep::Delete { is_second, kind, name, uid, version });
         } else {
             let message =
                 format!("{} goes when the other subsets have {wanted} available Pods; they have {there}", child.name);

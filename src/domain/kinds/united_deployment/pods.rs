@@ -5,17 +5,19 @@ use std::time::Duration;
 /// The Pods of the workload of a subset, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubsetPods {
+    /// All that go on.
+    pub there: i32,
     /// Ready ones.
     pub ready: i32,
     /// Available ones, whatever their revision.
     pub available: i32,
-    /// Available, and on the revision that its workload has now, which may be an older one.
+    /// Available, and on the template that its workload has now, which may be of an older revision.
     pub own_available: i32,
     /// On the new revision.
     pub updated: i32,
     /// Of them, ready.
     pub updated_ready: i32,
-    /// Of them, available.
+    /// Of them, those that are available and on the template of their workload.
     pub updated_available: i32,
     /// Of those with ordinals: the ordinals of the available ones.
     pub available_ordinals: Vec<i32>,
@@ -27,6 +29,8 @@ pub struct SubsetPods {
     pub until_available: Option<Duration>,
     /// Pods that are kept although they find no place.
     pub reserved: i32,
-    /// Of them, those that wait for their update.
-    pub update_overdue: i32,
+    /// Of them, those that are not Ready.
+    pub reserved_down: i32,
+    /// Of those, the ones on the new revision.
+    pub updated_reserved_down: i32,
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{pods::SubsetPods, spec::UnitedSpec};
 use crate::{
     api::{
-        apps::united_deployment::{SubsetStatus, UnitedCondition},
+        apps::united_deployment::{UnitedCondition, UnitedDeploymentStatus},
         labels,
     },
     domain::{pod::unplaced::waits_for_place, workload::allocation::AllocationMode},
@@ -66,30 +66,43 @@ pub fn is_reserved(pod: &PodView, of: Reservation<'_>, now: Now) -> (bool, Optio
     }
 }
 
+/// Whether new Pods of a subset count only when they run: Pods have found no place in it, or it was added while the others
+/// have all the Pods.
+pub fn is_marked(recorded: &UnitedDeploymentStatus, subset: &str) -> bool {
+    match recorded.subset_statuses.iter().find(|status| status.name == subset) {
+        Some(status) => status.conditions.iter().any(|c| c.type_ == SCHEDULABLE && c.status == "False"),
+        None => !recorded.current_revision.is_empty(),
+    }
+}
+
 /// How a subset is, and when to look at it again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Places {
     /// Whether Pods find a place in it.
     pub is_schedulable: bool,
+    /// Whether more Pods of it have to run first, before they count.
+    pub is_on_trial: bool,
     /// The conditions of its status.
     pub conditions: Vec<UnitedCondition>,
     /// When this may change without anything else happening.
     pub look: Option<Duration>,
 }
 
-/// Judges a subset. `recorded` is its status; `pods` are those of its workload, of which `replicas` are wanted.
+/// Judges a subset. `recorded` is the status; `pods` are those of its workload, of which `replicas` are wanted.
 pub fn places(
     spec: &UnitedSpec,
-    recorded: Option<&SubsetStatus>,
+    recorded: &UnitedDeploymentStatus,
+    subset: &str,
     pods: &SubsetPods,
     replicas: i32,
     now: Now,
 ) -> Places {
-    let before = recorded.map(|status| status.conditions.clone()).unwrap_or_default();
+    let known = recorded.subset_statuses.iter().find(|status| status.name == subset);
+    let before = known.map(|status| status.conditions.clone()).unwrap_or_default();
     if !spec.is_adaptive() {
         // Nothing is observed: a condition from before would say something that nobody looks after.
         let conditions = before.into_iter().filter(|condition| condition.type_ != SCHEDULABLE).collect();
-        return Places { is_schedulable: true, conditions, look: None };
+        return Places { is_schedulable: true, is_on_trial: false, conditions, look: None };
     }
     let old = before.iter().find(|condition| condition.type_ == SCHEDULABLE);
     let set = |is_true: bool, reason: &str, message: &str| {
@@ -98,27 +111,46 @@ pub fn places(
         all
     };
     if spec.mode == AllocationMode::Reserving {
-        let conditions = match pods.reserved > 0 {
+        let is_marked = is_marked(recorded, subset);
+        // Those that are still to be made are as little there as those that wait.
+        let waits = pods.reserved > 0 || (is_marked && pods.there < replicas);
+        let conditions = match waits {
             true => set(false, "reschedule", "Pods find no place and are replaced in other subsets"),
+            false if known.is_none() && is_marked => set(false, "created", "its Pods have to run first"),
             false => set(true, "reschedule", ""),
         };
-        return Places { is_schedulable: pods.reserved == 0, conditions, look: pods.until_overdue };
+        return Places { is_schedulable: !waits, is_on_trial: is_marked, conditions, look: pods.until_overdue };
     }
     let since = old.filter(|old| old.status == "False").and_then(|old| old.last_transition_time);
     if let Some(since) = since {
         let left = spec.unschedulable_for.saturating_sub(now.since(since));
         if !left.is_zero() {
-            return Places { is_schedulable: false, conditions: before, look: Some(left) };
+            return Places { is_schedulable: false, is_on_trial: false, conditions: before, look: Some(left) };
         }
     }
     if pods.ready < replicas && pods.overdue > 0 {
         // The time of a renewed verdict counts from now.
         let mut all: Vec<UnitedCondition> = before.iter().filter(|c| c.type_ != SCHEDULABLE).cloned().collect();
         all.push(condition(None, false, "reschedule", "timeout pending pods found", now.wall));
-        return Places { is_schedulable: false, conditions: all, look: Some(spec.unschedulable_for) };
+        return Places {
+            is_schedulable: false,
+            is_on_trial: false,
+            conditions: all,
+            look: Some(spec.unschedulable_for),
+        };
     }
     let conditions = if since.is_some() { set(true, "recover", "") } else { before.clone() };
-    Places { is_schedulable: true, conditions, look: pods.until_overdue }
+    Places { is_schedulable: true, is_on_trial: false, conditions, look: pods.until_overdue }
+}
+
+/// A subset that has recovered, or is new, gets more Pods: they start as those that find no place, and the others keep theirs
+/// until these run.
+pub fn mark_again(places: &mut Places, recorded: &UnitedDeploymentStatus, subset: &str, now: Now) {
+    let known = recorded.subset_statuses.iter().find(|status| status.name == subset);
+    let old = known.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == SCHEDULABLE));
+    let reason = if known.is_some() { "reschedule" } else { "created" };
+    places.conditions.retain(|condition| condition.type_ != SCHEDULABLE);
+    places.conditions.push(condition(old, false, reason, "its Pods have to run first", now.wall));
 }
 
 fn condition(

@@ -177,6 +177,23 @@ impl ChildTemplate {
         seconds.and_then(Value::as_i64).and_then(|seconds| i32::try_from(seconds).ok()).unwrap_or(0)
     }
 
+    /// Why workloads made of it update no Pod by themselves: a reason and a message.
+    pub fn holds(&self) -> Option<(&'static str, &'static str)> {
+        let text = |at: &str| pointer(&self.spec, at).and_then(Value::as_str);
+        let is_true = |at: &str| pointer(&self.spec, at).and_then(Value::as_bool) == Some(true);
+        let is_paused = match self.kind {
+            ChildKind::StatefulSet => false,
+            ChildKind::AdvancedStatefulSet => is_true("/updateStrategy/rollingUpdate/paused"),
+            ChildKind::CloneSet => is_true("/updateStrategy/paused"),
+            ChildKind::Deployment => is_true("/paused"),
+        };
+        if is_paused {
+            return Some(("Paused", "the template is paused; Pods stay on the current revision"));
+        }
+        let is_on_delete = self.kind != ChildKind::Deployment && text("/updateStrategy/type") == Some("OnDelete");
+        is_on_delete.then_some(("OnDelete", "Pods are updated when they are deleted (updateStrategy.type OnDelete)"))
+    }
+
     /// Its own maxUnavailable, out of so many.
     pub fn limit(&self, replicas: i32) -> i32 {
         let own = self.kind.limit_pointer().and_then(|at| pointer(&self.spec, at));

@@ -1,5 +1,6 @@
 //! What a UnitedDeployment says about itself.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::{
@@ -56,6 +57,11 @@ pub fn status(
         seen.children.iter().fold(0_i32, |sum, child| sum.saturating_add(count(child)))
     };
     let reserved = sum(&|child| child.pods.reserved);
+    // Nothing was planned where the numbers do not fit: what was written before still holds.
+    let partitions = match (plan.partitions.is_empty(), &recorded.update_status) {
+        (true, Some(before)) => before.current_partitions.clone(),
+        _ => plan.partitions.clone(),
+    };
     let mut wanted = UnitedDeploymentStatus {
         observed_generation: generation,
         replicas: (sum(&|child| child.count("replicas")) - reserved).max(0),
@@ -74,13 +80,10 @@ pub fn status(
         conditions: Vec::new(),
         update_status: Some(UnitedUpdateStatus {
             updated_revision: seen.update.to_owned(),
-            current_partitions: plan.partitions.clone(),
+            current_partitions: partitions.clone(),
         }),
-        label_selector: selector::text_of(&spec.selector),
+        label_selector: label_selector(spec),
     };
-    if spec.mode == AllocationMode::Reserving {
-        wanted.label_selector += &format!(",{}=false", labels::RESERVED_POD);
-    }
     // Of all that are wanted, not only of those that are there: a roll-out in the middle of a scale-up goes on.
     let total = plan.replicas.values().fold(0_i32, |sum, replicas| sum.saturating_add(*replicas));
     let is_complete = plan.impossible.is_none() && wanted.updated_ready_replicas >= total;
@@ -96,7 +99,7 @@ pub fn status(
                 name: subset.name.clone(),
                 replicas: child.map_or(0, |child| (child.count("replicas") - child.pods.reserved).max(0)),
                 ready_replicas: child.map_or(0, |child| child.count("readyReplicas")),
-                partition: plan.partitions.get(&subset.name).copied().unwrap_or(0),
+                partition: partitions.get(&subset.name).copied().unwrap_or(0),
                 reserved_pods: child.map_or(0, |child| child.pods.reserved),
                 conditions: plan.places.get(&subset.name).map(|places| places.conditions.clone()).unwrap_or_default(),
             }
@@ -111,14 +114,59 @@ pub fn status(
 }
 
 /// The status of an object whose spec cannot be followed.
-pub fn invalid(recorded: &UnitedDeploymentStatus, generation: i64, why: &str, now: Now) -> UnitedDeploymentStatus {
+pub fn invalid(
+    recorded: &UnitedDeploymentStatus,
+    generation: i64,
+    selector: &LabelSelector,
+    why: &str,
+    now: Now,
+) -> UnitedDeploymentStatus {
     let progress = Progress::Stalled { reason: "InvalidSpec".into(), message: why.to_owned() };
+    let mut wanted = without_plan(recorded, generation, &progress, ("InvalidSpec", why), now);
+    // Autoscalers fail without one.
+    if wanted.label_selector.is_empty() {
+        wanted.label_selector = selector::text_of(selector);
+    }
+    wanted
+}
+
+/// The status of an object of which something could not be read or written that is needed to plan anything.
+pub fn failed(
+    recorded: &UnitedDeploymentStatus,
+    generation: i64,
+    spec: &UnitedSpec,
+    (reason, why): (&str, &str),
+    now: Now,
+) -> UnitedDeploymentStatus {
+    let progress = Progress::Waiting { reason: reason.to_owned(), message: why.to_owned() };
+    let mut wanted = without_plan(recorded, generation, &progress, (reason, why), now);
+    wanted.label_selector = label_selector(spec);
+    wanted
+}
+
+fn without_plan(
+    recorded: &UnitedDeploymentStatus,
+    generation: i64,
+    progress: &Progress,
+    (reason, why): (&str, &str),
+    now: Now,
+) -> UnitedDeploymentStatus {
     let before: Vec<Condition> = recorded.conditions.iter().map(shared).collect();
     let mut wanted = UnitedDeploymentStatus { observed_generation: generation, ..recorded.clone() };
+    wanted.collision_count.get_or_insert(0);
     wanted.conditions.retain(|old| !OURS[3..].contains(&old.type_.as_str()));
-    wanted.conditions.push(own(status::set(&before, FAILURE, true, "InvalidSpec", why, now.wall)));
-    wanted.conditions.extend(status::conditions(&progress, &before, now.wall).map(own));
+    wanted.conditions.push(own(status::set(&before, FAILURE, true, reason, why, now.wall)));
+    wanted.conditions.extend(status::conditions(progress, &before, now.wall).map(own));
     wanted
+}
+
+/// The selector of the Pods that autoscalers count.
+fn label_selector(spec: &UnitedSpec) -> String {
+    let mut text = selector::text_of(&spec.selector);
+    if spec.mode == AllocationMode::Reserving {
+        text += &format!(",{}=false", labels::RESERVED_POD);
+    }
+    text
 }
 
 fn shared(condition: &UnitedCondition) -> Condition {
@@ -223,16 +271,19 @@ fn progress(
     if short > 0 && spec.is_adaptive() {
         return waiting("NoPlace", &format!("no subset has a place for {short} of the Pods"));
     }
+    let held = spec.template.holds();
     let behind = |child: &ChildSeen| {
         let replicas = plan.replicas.get(&child.subset).copied().unwrap_or(0);
         let kept = plan.partitions.get(&child.subset).copied().unwrap_or(0);
-        child.pods.available < replicas
-            || child.pods.updated_available < replicas - kept
+        let updated = child.pods.updated_available.min(child.updated());
+        !child.is_observed()
+            || child.pods.available < replicas
             || child.count("replicas") != replicas
+            || (held.is_none() && updated < replicas - kept)
     };
     if let Some(child) = chosen.values().find(|child| behind(child)) {
         let replicas = plan.replicas.get(&child.subset).copied().unwrap_or(0);
-        let (available, updated) = (child.pods.available, child.pods.updated_available);
+        let (available, updated) = (child.pods.available, child.pods.updated_available.min(child.updated()));
         return waiting(
             "SubsetsNotReady",
             &format!(
@@ -247,11 +298,9 @@ fn progress(
     if let Some((reason, message)) = &plan.wait {
         return waiting(reason, message);
     }
-    match plan.is_held && wanted.current_revision != seen.update {
-        true => Progress::Held {
-            reason: "Partition".into(),
-            message: "partitions keep Pods on the current revision".into(),
-        },
-        false => Progress::Available,
+    let held = held.or(plan.is_held.then_some(("Partition", "partitions keep Pods on the current revision")));
+    match held.filter(|_| wanted.current_revision != seen.update) {
+        Some((reason, message)) => Progress::Held { reason: reason.into(), message: message.into() },
+        None => Progress::Available,
     }
 }

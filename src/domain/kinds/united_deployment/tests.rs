@@ -56,6 +56,7 @@ fn owner() -> OwnerRef {
 
 fn all_there(replicas: i32) -> SubsetPods {
     SubsetPods {
+        there: replicas,
         ready: replicas,
         available: replicas,
         own_available: replicas,
@@ -82,7 +83,7 @@ fn child(spec: &UnitedSpec, subset: &str, replicas: i32, revision: &str) -> Chil
         uid: format!("uid-{subset}"),
         subset: subset.to_owned(),
         object,
-        status: json!({"replicas": replicas, "readyReplicas": replicas}),
+        status: json!({"replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas}),
         pods: all_there(replicas),
         ..ChildSeen::default()
     }
@@ -296,6 +297,22 @@ fn shortfall_a_removed_subset_goes_only_when_it_is_replaced_and_its_status_goes_
     let [a, b, gone] = children;
     let children = [a, ChildSeen { pods: all_there(3), ..b }, gone];
     assert!(matches!(&plan_of(&spec, &children).steps[..], [SubsetStep::Delete { name, .. }] if name == "web-gone-x"));
+    // Pods that another subset gives up in the same step do not count.
+    let spec = UnitedSpec { replicas: Some(8), ..spec };
+    let children = [child(&spec, "a", 8, "r2"), child(&spec, "gone", 2, "r2")];
+    let plan = plan_of(&spec, &children);
+    assert_eq!((plan.replicas["a"], plan.wait.as_ref().map(|wait| wait.0)), (4, Some("SubsetIsReplaced")));
+    assert!(!plan.steps.iter().any(|step| matches!(step, SubsetStep::Delete { .. })), "{plan:?}");
+    // Nor do those of a surge.
+    let spec = self::spec(
+        ChildKind::Deployment,
+        json!({"spec": {"replicas": 10, "topology": {"subsets": [{"name": "a", "replicas": 8}, {"name": "b"}]}}}),
+    );
+    let surge = ChildSeen { pods: all_there(10), ..child(&spec, "a", 8, "r2") };
+    let children =
+        [surge, ChildSeen { pods: all_there(0), ..child(&spec, "b", 2, "r2") }, child(&spec, "gone", 2, "r2")];
+    let plan = plan_of(&spec, &children);
+    assert_eq!((plan.steps, plan.wait.map(|wait| wait.0)), (vec![], Some("SubsetIsReplaced")));
 }
 
 #[test]
@@ -555,6 +572,54 @@ fn deployments_under_a_budget_roll_one_after_another_with_what_is_left() {
 }
 
 #[test]
+fn what_was_permitted_of_an_older_revision_or_patch_counts_until_the_workload_is_written() {
+    let (old, new) = budgeted(ChildKind::CloneSet, "2");
+    let of = |pods: SubsetPods, updated: i32, changes: Value| {
+        let mut a = child(&old, "a", 3, "r1");
+        a.status["updatedReplicas"] = updated.into();
+        json_patch::merge(&mut a.status, &changes);
+        a.generation = a.status["observedGeneration"].as_i64().unwrap_or_default();
+        let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+        let plan = plan_of(&new, &[b, ChildSeen { pods, subset: "a".into(), ..a }]);
+        plan.partitions["a"] + plan.partitions["b"]
+    };
+    let through = SubsetPods { own_available: 3, ..old_pods(3) };
+    let half = SubsetPods { own_available: 1, ..old_pods(3) };
+    assert_eq!(of(through.clone(), 3, json!({})), 4, "two may go");
+    assert_eq!(of(half, 3, json!({})), 6, "two may go still, for the revision before");
+    assert_eq!(of(through, 1, json!({"observedGeneration": 4})), 6, "the same, for a patch before");
+}
+
+#[test]
+fn a_deployment_in_the_middle_of_an_older_roll_out_is_the_next_one_and_keeps_its_limit() {
+    let (old, new) = budgeted(ChildKind::Deployment, "1");
+    let wide = |of: &UnitedSpec| {
+        let mut of = of.clone();
+        of.template.spec.insert("strategy".into(), json!({"rollingUpdate": {"maxUnavailable": 3}}));
+        of
+    };
+    let (old, new) = (wide(&old), wide(&new));
+    let limited = |child: ChildSeen| {
+        let mut child = child;
+        let limit = json!({"metadata": {"annotations": {labels::SUBSET_MAX_UNAVAILABLE: "1"}},
+            "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}});
+        json_patch::merge(&mut child.object, &limit);
+        child
+    };
+    let half = SubsetPods { own_available: 1, ..old_pods(3) };
+    let b = limited(ChildSeen { pods: half, ..child(&old, "b", 3, "r1") });
+    let a = ChildSeen { pods: old_pods(3), ..child(&old, "a", 3, "r1") };
+    let plan = plan_of(&new, &[a, b.clone()]);
+    let [SubsetStep::Change { subset, patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert!(subset == "b" && patch["spec"]["template"].is_object(), "{plan:?}");
+    assert_eq!(patch.pointer("/spec/strategy/rollingUpdate/maxUnavailable"), None, "it stays at 1");
+    let pods = SubsetPods { updated_available: 2, ..old_pods(3) };
+    let rolling = limited(ChildSeen { pods, ..child(&new, "a", 3, "r2") });
+    let plan = plan_of(&new, &[rolling, b]);
+    assert_eq!((plan.steps, plan.wait.unwrap().0), (vec![], "WaitsForBudget"));
+}
+
+#[test]
 fn a_budget_that_is_nothing_is_refused_by_name() {
     for text in ["0", "-1", "0%", "many", "", "5x"] {
         let error = super::spec::budget(text).unwrap_err().to_string();
@@ -674,4 +739,157 @@ fn a_roll_out_leaves_what_it_may_not_change_or_what_others_write() {
 fn a_pause_of_nothing_is_a_second() {
     let none = json!({"spec": {"topology": {"scheduleStrategy": {"adaptive": {"unschedulableDuration": 0}}}}});
     assert_eq!(adaptive(none).unschedulable_for, Duration::from_secs(1));
+}
+
+fn reserving(changes: Value) -> UnitedSpec {
+    let mut all = json!({"spec": {"replicas": 12, "topology": {"subsets": [{"name": "a", "maxReplicas": 10}, {"name": "b"}],
+        "scheduleStrategy": {"adaptive": {"reserveUnschedulablePods": true}}}}});
+    json_patch::merge(&mut all, &changes);
+    adaptive(all)
+}
+
+#[test]
+fn pods_without_a_place_do_not_stop_a_roll_out_before_and_after_their_own_update() {
+    let spec = reserving(json!({}));
+    for (reserved, ready, limit) in [(1, 9, 3), (3, 7, 5), (3, 6, 5), (5, 5, 7), (9, 1, 10), (10, 0, 10), (3, 10, 2)] {
+        for updated_reserved_down in [0, reserved] {
+            let reserved_down = reserved.min(10 - ready);
+            let pods = SubsetPods { reserved, reserved_down, updated_reserved_down, ..old_pods(ready) };
+            let children = [ChildSeen { pods, ..child(&spec, "a", 10, "r1") }, child(&spec, "b", 2 + reserved, "r2")];
+            let plan = plan_of(&spec, &children);
+            let [SubsetStep::Change { subset, patch, .. }, ..] = &plan.steps[..] else { panic!("{plan:?}") };
+            let written = patch.pointer("/spec/updateStrategy/maxUnavailable").and_then(Value::as_i64).unwrap_or(2);
+            assert_eq!((subset.as_str(), written), ("a", limit), "{reserved} of 10 without a place, {ready} ready");
+        }
+    }
+}
+
+#[test]
+fn pods_without_a_place_use_up_no_budget_of_the_whole() {
+    let spec = reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "2"}}}));
+    let mut a = child(&spec, "a", 10, "r2");
+    a.object["spec"]["updateStrategy"]["partition"] = 7.into();
+    a.pods = SubsetPods { reserved: 3, reserved_down: 3, updated: 3, updated_reserved_down: 3, ..old_pods(7) };
+    let b = ChildSeen { pods: old_pods(5), ..child(&spec, "b", 5, "r1") };
+    let plan = plan_of(&spec, &[a, b]);
+    assert_eq!((plan.partitions["a"], plan.partitions["b"]), (5, 5), "the three are updated and stay down");
+
+    let a = child(&spec, "a", 10, "r1");
+    let pods = SubsetPods { reserved: 3, reserved_down: 3, own_available: 7, ..old_pods(7) };
+    let b = ChildSeen { pods: old_pods(5), ..child(&spec, "b", 5, "r1") };
+    let plan = plan_of(&spec, &[ChildSeen { pods, ..a }, b]);
+    assert_eq!(plan.partitions["a"], 8, "nor what they were permitted of an older revision");
+
+    let of = |image: &str| {
+        let mut spec = reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "2"}}}));
+        let template = json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}});
+        spec.template.kind = ChildKind::Deployment;
+        spec.template.spec = template.as_object().cloned().unwrap();
+        spec
+    };
+    let (old, new) = (of("i:1"), of("i:2"));
+    let pods = SubsetPods { reserved: 3, reserved_down: 3, updated_reserved_down: 3, ..all_there(7) };
+    let through = ChildSeen { pods, ..child(&new, "a", 10, "r2") };
+    let plan = plan_of(&new, &[through, ChildSeen { pods: old_pods(5), ..child(&old, "b", 5, "r1") }]);
+    let is_rolled = |step: &SubsetStep| matches!(step, SubsetStep::Change { subset, patch, .. } if subset == "b" && patch["spec"]["template"].is_object());
+    assert!(plan.steps.iter().any(is_rolled), "the next Deployment has its turn: {plan:?}");
+}
+
+fn with_patch(image: Option<&str>) -> UnitedSpec {
+    let patch = image.map(|image| json!({"spec": {"containers": [{"name": "main", "image": image}]}}));
+    let budget = json!({"annotations": {labels::UNITED_MAX_UNAVAILABLE: "1"}});
+    let mut subsets = json!([{"name": "a", "patch": patch}, {"name": "b"}]);
+    if patch.is_none() {
+        subsets = json!([{"name": "a"}, {"name": "b"}]);
+    }
+    spec(ChildKind::CloneSet, json!({"metadata": budget, "spec": {"topology": {"subsets": subsets}}}))
+}
+
+#[test]
+fn a_changed_patch_keeps_the_budget_and_is_not_ready_until_it_has_rolled() {
+    let (old, new) = (with_patch(None), with_patch(Some("p:1")));
+    let b = || child(&new, "b", 3, "r2");
+    let before = [child(&old, "a", 3, "r2"), b()];
+    let first = plan_of(&new, &before);
+    let [SubsetStep::Change { patch, .. }] = &first.steps[..] else { panic!("{first:?}") };
+    assert_eq!(patch["spec"]["updateStrategy"]["partition"], 2, "one Pod at a time");
+    // All Pods have the label of the revision, those with the old patch too.
+    let rolling = |permitted: i32, (generation, observed): (i64, i64), updated: i32| {
+        let mut a = child(&new, "a", 3, "r2");
+        a.object["spec"]["updateStrategy"]["partition"] = (3 - permitted).into();
+        a.generation = generation;
+        a.status["observedGeneration"] = observed.into();
+        a.status["updatedReplicas"] = updated.into();
+        [a, b()]
+    };
+    for (permitted, generations, updated, partition) in [
+        (1, (2, 1), 3, 2),
+        (1, (2, 2), 0, 2),
+        (1, (2, 2), 1, 1),
+        (3, (2, 1), 3, 0),
+        (3, (2, 2), 2, 0),
+        (3, (2, 2), 3, 0),
+    ] {
+        let children = rolling(permitted, generations, updated);
+        let plan = plan_of(&new, &children);
+        assert_eq!(plan.partitions["a"], partition, "{permitted} {generations:?} {updated}");
+        let is_ready = (permitted, generations, updated) == (3, (2, 2), 3);
+        let status = said(&new, &children, &plan);
+        assert_eq!(
+            condition(&status, "Ready").unwrap().status == "True",
+            is_ready,
+            "{permitted} {generations:?} {updated}"
+        );
+    }
+}
+
+#[test]
+fn decision_32_what_the_template_holds_is_ready() {
+    for (kind, of_template, reason) in [
+        (ChildKind::StatefulSet, json!({"updateStrategy": {"type": "OnDelete"}}), "OnDelete"),
+        (ChildKind::AdvancedStatefulSet, json!({"updateStrategy": {"type": "OnDelete"}}), "OnDelete"),
+        (ChildKind::AdvancedStatefulSet, json!({"updateStrategy": {"rollingUpdate": {"paused": true}}}), "Paused"),
+        (ChildKind::CloneSet, json!({"updateStrategy": {"type": "OnDelete"}}), "OnDelete"),
+        (ChildKind::CloneSet, json!({"updateStrategy": {"paused": true}}), "Paused"),
+        (ChildKind::Deployment, json!({"paused": true}), "Paused"),
+    ] {
+        for budget in [json!({}), json!({labels::UNITED_MAX_UNAVAILABLE: "1"})] {
+            let changes = json!({"metadata": {"annotations": budget}, "spec": {"template": {kind.member(): {"spec": of_template}}}});
+            let spec = spec(kind, changes);
+            let held = |subset: &str| {
+                let mut child = child(&spec, subset, 3, "r2");
+                child.status["updatedReplicas"] = 0.into();
+                ChildSeen { pods: old_pods(3), ..child }
+            };
+            let children = [held("a"), held("b")];
+            let recorded =
+                UnitedDeploymentStatus { current_revision: "r1".into(), ..UnitedDeploymentStatus::default() };
+            let (plan, owner) = (planned(&spec, &children, &recorded, 0), owner());
+            let seen = UnitedSeen { owner: &owner, children: &children, recorded: &recorded, update: "r2" };
+            let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+            let ready = condition(&status, "Ready").unwrap();
+            assert_eq!((&*ready.status, &*ready.reason), ("True", reason), "{kind:?} {ready:?}");
+            let mut down = children.clone();
+            down[1].pods = old_pods(2);
+            let seen = UnitedSeen { children: &down, ..seen };
+            let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+            assert_eq!(condition(&status, "Reconciling").unwrap().status, "True", "a Pod is down");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_do_not_fit_leave_the_recorded_ones() {
+    let bad = json!({"spec": {"topology": {"subsets": [{"name": "a", "replicas": 9}, {"name": "b"}]}}});
+    let spec = spec(ChildKind::CloneSet, bad);
+    let children = [child(&spec, "a", 3, "r2"), child(&spec, "b", 3, "r2")];
+    let recorded: UnitedDeploymentStatus = serde_json::from_value(json!({"currentRevision": "r2",
+        "subsetReplicas": {"a": 3, "b": 3}, "updateStatus": {"updatedRevision": "r2", "currentPartitions": {"a": 1, "b": 0}}}))
+    .unwrap();
+    let (plan, owner) = (planned(&spec, &children, &recorded, 0), owner());
+    let seen = UnitedSeen { owner: &owner, children: &children, recorded: &recorded, update: "r2" };
+    let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
+    assert_eq!(condition(&status, "Stalled").unwrap().reason, "ReplicasDoNotFit");
+    assert_eq!(status.update_status, recorded.update_status);
+    assert_eq!((status.subset_replicas, status.subset_statuses[0].partition), (recorded.subset_replicas, 1));
 }

@@ -77,6 +77,8 @@ pub struct WaveDeployment {
     pub updated_available: i32,
     /// Whether it has the new template.
     pub is_on_update: bool,
+    /// Whether it has an older one, and has not updated all its Pods to that.
+    pub rolls_before: bool,
     /// Its own maxUnavailable.
     pub limit: i32,
 }
@@ -99,14 +101,17 @@ pub enum DeploymentTurn {
     Waits,
 }
 
-/// Deployments roll one after another, each with what the budget leaves: never less than one Pod, so that it gets on.
+/// Deployments roll one after another, each with what the budget leaves: never less than one Pod, so that it gets on. One
+/// that is in the middle of an older roll-out goes on with the new template, before any other one.
 pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn> {
     let down: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.down()));
-    let mut is_taken = deployments.iter().any(WaveDeployment::is_rolling);
-    let mut one = |deployment: &WaveDeployment| {
+    let is_rolling = deployments.iter().any(WaveDeployment::is_rolling);
+    let goes_on = deployments.iter().position(|one| one.rolls_before).filter(|_| !is_rolling);
+    let mut is_taken = is_rolling || goes_on.is_some();
+    let mut one = |(index, deployment): (usize, &WaveDeployment)| {
         let elsewhere = down - deployment.down();
         let limit = deployment.limit.min(budget.saturating_sub(elsewhere).max(1));
-        if deployment.is_on_update {
+        if deployment.is_on_update || goes_on == Some(index) {
             return DeploymentTurn::Rolls(limit);
         }
         // Nothing of it runs, or others have left room.
@@ -114,7 +119,7 @@ pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn>
         is_taken |= may && deployment.replicas > 0;
         if may { DeploymentTurn::Rolls(limit) } else { DeploymentTurn::Waits }
     };
-    deployments.iter().map(&mut one).collect()
+    deployments.iter().enumerate().map(&mut one).collect()
 }
 
 #[cfg(test)]
@@ -175,6 +180,10 @@ mod tests {
         assert_eq!(turns(2, &[wide]), [Rolls(2)]);
         let broken = WaveDeployment { available: 1, ..done };
         assert_eq!(turns(2, &[broken, old]), [Rolls(1), Waits], "nothing else goes while the budget is used up");
+        let before = WaveDeployment { rolls_before: true, ..wide };
+        assert_eq!(turns(2, &[old, before]), [Waits, Rolls(2)], "an older roll-out goes on as the new one");
+        assert_eq!(turns(2, &[old, before, before]), [Waits, Rolls(2), Waits]);
+        assert_eq!(turns(2, &[rolling, before]), [Rolls(1), Waits], "one at a time");
     }
 
     proptest! {

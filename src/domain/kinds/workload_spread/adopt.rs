@@ -1,15 +1,23 @@
 //! Pods without the note of a subset: they were there before the WorkloadSpread, or the webhook was away. Their node says
 //! where they belong.
 
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
 use serde_json::{Value, json};
 
 use super::{
     inject::place,
+    plan::{Home, SpreadPod, key_of},
+    replicas::version_of,
     spec::{SpreadSpec, SubsetSpec},
 };
 use crate::{
+    api::apps::workload_spread::WorkloadSpreadStatus,
     domain::pod::placement::Placement,
-    k8s::{node::NodeView, strategic_merge},
+    k8s::{node::NodeView, pod::PodView, strategic_merge},
 };
 
 /// The subset that a Pod on a node belongs to: of those whose nodes and tolerations fit, the one that its preferences, then its
@@ -58,4 +66,54 @@ fn is_as_patched(subset: &SubsetSpec, pod: &Value) -> bool {
         bare
     };
     strategic_merge::apply(pod, patch).is_ok_and(|patched| bare(&patched) == bare(pod))
+}
+
+/// How many Pods of each version and subset there are, or come.
+pub struct Rooms<'a> {
+    spec: &'a SpreadSpec,
+    limits: Vec<Option<i32>>,
+    there: HashMap<(String, usize), i32>,
+}
+
+impl<'a> Rooms<'a> {
+    /// With the Pods that have notes. `missed` are the others: a place that was promised to one of them is not taken twice.
+    pub fn new(
+        spec: &'a SpreadSpec,
+        total: i32,
+        (known, missed): (&[SpreadPod], &[Arc<PodView>]),
+        recorded: Option<&WorkloadSpreadStatus>,
+    ) -> Self {
+        let mut rooms = Self { spec, limits: spec.limits(total), there: HashMap::new() };
+        for pod in known {
+            rooms.take(&pod.pod, pod.home);
+        }
+        let pods = known.iter().map(|pod| &pod.pod).chain(missed);
+        let seen: HashSet<&str> = pods.flat_map(|pod| [key_of(pod), pod.name()]).collect();
+        for (version, subsets) in recorded.into_iter().flat_map(|status| &status.versioned_subset_statuses) {
+            for subset in subsets {
+                let Some(index) = spec.position(&subset.name) else { continue };
+                let coming = subset.creating_pods.keys().filter(|key| !seen.contains(key.as_str())).count();
+                let there = rooms.there.entry((version.clone(), index)).or_default();
+                *there = there.saturating_add(i32::try_from(coming).unwrap_or(i32::MAX));
+            }
+        }
+        rooms
+    }
+
+    /// Counts a Pod.
+    pub fn take(&mut self, pod: &PodView, home: Home) {
+        if let Home::Subset(index) = home
+            && pod.is_active()
+        {
+            let there = self.there.entry((version_of(self.spec.target_kind, &pod.labels), index)).or_default();
+            *there = there.saturating_add(1);
+        }
+    }
+
+    /// Which subsets have room for a Pod.
+    pub fn of(&self, pod: &PodView) -> Vec<bool> {
+        let version = version_of(self.spec.target_kind, &pod.labels);
+        let there = |index: usize| self.there.get(&(version.clone(), index)).copied().unwrap_or_default();
+        self.limits.iter().enumerate().map(|(index, max)| max.is_none_or(|max| there(index) < max)).collect()
+    }
 }

@@ -4,12 +4,16 @@
 //! all Pods of the last subset before one of the others, and a workload acts on the costs that it finds: they are chosen
 //! so that the Pods that stay are spread by the percentages, however many stay.
 
+use std::collections::HashSet;
+
 use super::spec::SpreadSpec;
 
 /// The worth of the Pod that a workload of one Pod has, with percentages. Others are worth one less each.
 const FIRST: i32 = 1_000_000;
 /// Of a subset with more Pods than this the controller alone finds out the costs of percentages.
 const MOST_AT_ONCE: usize = 300;
+/// A workload that wants more than this is taken for one that wants so many: what is looked for is looked for one by one.
+const MOST_WANTED: i32 = 20_000;
 
 /// The cost of a Pod within the limit of the subset `index`. `is_newest`: it is of the version that Pods are made of; of older
 /// ones those go first whose subset is filled first by new ones.
@@ -34,13 +38,15 @@ fn number(count: usize) -> i32 {
 }
 
 /// With percentages: for each subset, in the order in which its Pods come, how many Pods the workload has when the next one
-/// goes there. As many as the subsets have in `counts`, as far as they are found.
-pub fn order_of_coming(spec: &SpreadSpec, counts: &[i32]) -> Vec<Vec<i32>> {
+/// goes there. As many as the subsets have in `counts`, as far as they are found. `total`: how many the workload wants; while
+/// it grows to that, the first subsets have their Pods before the others.
+pub fn order_of_coming(spec: &SpreadSpec, counts: &[i32], total: i32) -> Vec<Vec<i32>> {
     let wanted: Vec<usize> = counts.iter().map(|count| usize::try_from(*count).unwrap_or_default()).collect();
     let mut order: Vec<Vec<i32>> = vec![Vec::new(); counts.len()];
     let sum: usize = wanted.iter().sum();
     // Where the Pods are spread otherwise than they should be, a subset reaches its number later.
-    let most = i32::try_from(sum.saturating_mul(4).saturating_add(100)).unwrap_or(FIRST - 1).min(FIRST - 1);
+    let most = i32::try_from(sum.saturating_mul(4).saturating_add(100)).unwrap_or(FIRST - 1);
+    let most = most.max(total.min(MOST_WANTED)).min(FIRST - 1);
     for total in 1..=most {
         if order.iter().zip(&wanted).all(|(order, wanted)| order.len() >= *wanted) {
             break;
@@ -61,8 +67,8 @@ pub fn by_order(total: i32, is_newest: bool) -> i32 {
     if is_newest { FIRST - total } else { total }
 }
 
-/// The cost of a new Pod in the subset `index`, which has so many Pods before it. None: it takes too long to find out while
-/// somebody waits, and the controller writes it.
+/// The cost of a new Pod in the subset `index`, which has so many Pods before it. None: it is not found without knowing how many
+/// there are of the other subsets, or takes too long while somebody waits, and the controller writes it.
 pub fn of_new(spec: &SpreadSpec, index: usize, there: i32) -> Option<i32> {
     if !spec.needs_total() {
         return Some(within(spec.subsets.len(), index, true));
@@ -70,21 +76,17 @@ pub fn of_new(spec: &SpreadSpec, index: usize, there: i32) -> Option<i32> {
     let place = usize::try_from(there).ok().filter(|place| *place < MOST_AT_ONCE)?;
     let mut counts = vec![0; spec.subsets.len()];
     counts[index] = there.saturating_add(1);
-    let total = order_of_coming(spec, &counts)[index].get(place).copied();
-    Some(total.map_or_else(|| above(index), |total| by_order(total, true)))
+    let total = order_of_coming(spec, &counts, 0)[index].get(place).copied();
+    total.map(|total| by_order(total, true))
 }
 
 /// The places in the order of coming for the Pods of one subset: each keeps the one that its cost says, if nobody before it
 /// has that one, and the others get those that are left. `order` are the places, `costs` what the Pods have.
 pub fn settle(order: &[i32], costs: &[i32], is_newest: bool) -> Vec<Option<i32>> {
     let places: Vec<i32> = order.iter().take(costs.len()).map(|total| by_order(*total, is_newest)).collect();
-    let mut free: Vec<i32> = places.clone();
-    let mut settled: Vec<Option<i32>> = Vec::with_capacity(costs.len());
-    for cost in costs {
-        let kept = free.iter().position(|place| place == cost).map(|at| free.remove(at));
-        settled.push(kept);
-    }
-    let mut free = free.into_iter();
+    let mut free: HashSet<i32> = places.iter().copied().collect();
+    let mut settled: Vec<Option<i32>> = costs.iter().map(|cost| free.take(cost)).collect();
+    let mut free = places.into_iter().filter(|place| free.contains(place));
     for place in settled.iter_mut().filter(|place| place.is_none()) {
         *place = free.next();
     }

@@ -95,13 +95,17 @@ pub fn schedulable(spec: &SpreadSpec, status: &WorkloadSpreadStatus) -> Vec<bool
 
 /// The subsets of one version in the order of the spec. What is not recorded of a subset is nothing.
 pub fn entries(spec: &SpreadSpec, recorded: Option<&Vec<SpreadSubsetStatus>>) -> Vec<SpreadSubsetStatus> {
-    let known: BTreeMap<&str, &SpreadSubsetStatus> =
-        recorded.into_iter().flatten().map(|subset| (subset.name.as_str(), subset)).collect();
+    in_order_of(spec, recorded.cloned().unwrap_or_default())
+}
+
+fn in_order_of(spec: &SpreadSpec, recorded: Vec<SpreadSubsetStatus>) -> Vec<SpreadSubsetStatus> {
+    let mut known: BTreeMap<String, SpreadSubsetStatus> =
+        recorded.into_iter().map(|subset| (subset.name.clone(), subset)).collect();
     let of = |name: &String| {
         let new = || SpreadSubsetStatus { name: name.clone(), ..SpreadSubsetStatus::default() };
-        known.get(name.as_str()).map_or_else(new, |known| (*known).clone())
+        known.remove(name).unwrap_or_else(new)
     };
-    spec.subsets.iter().map(|subset| of(&subset.name)).collect()
+    spec.subsets.iter().map(|subset| &subset.name).map(of).collect()
 }
 
 /// How many Pods count against the limit of a subset.
@@ -117,9 +121,12 @@ pub fn missing(there: i32, max: Option<i32>) -> i32 {
 
 /// The places of one version.
 pub fn places(spec: &SpreadSpec, status: &WorkloadSpreadStatus, limits: &[Option<i32>], version: &str) -> Vec<Place> {
-    let entries = entries(spec, status.versioned_subset_statuses.get(version));
-    let all = entries.iter().zip(limits).zip(schedulable(spec, status));
-    all.map(|((entry, max), is_schedulable)| Place { there: there(entry), max: *max, is_schedulable }).collect()
+    let recorded = status.versioned_subset_statuses.get(version);
+    let known: BTreeMap<&str, i32> =
+        recorded.into_iter().flatten().map(|subset| (subset.name.as_str(), there(subset))).collect();
+    let there = spec.subsets.iter().map(|subset| known.get(subset.name.as_str()).copied().unwrap_or_default());
+    let all = there.zip(limits).zip(schedulable(spec, status));
+    all.map(|((there, max), is_schedulable)| Place { there, max: *max, is_schedulable }).collect()
 }
 
 /// Answers one question, and records the answer in the status where something is counted.
@@ -132,10 +139,12 @@ pub fn answer(
 ) -> SpreadAnswer {
     let version = ask.version();
     let places = places(spec, status, limits, version);
-    let mut all = entries(spec, status.versioned_subset_statuses.get(version));
+    let recorded = status.versioned_subset_statuses.get(version);
+    let known = |subset: &str| recorded.into_iter().flatten().find(|known| known.name == subset);
     let (index, answer) = match ask {
         SpreadAsk::Create { key, .. } => {
-            if let Some(index) = all.iter().position(|entry| entry.creating_pods.contains_key(key)) {
+            let is_recorded = |name: &str| known(name).is_some_and(|known| known.creating_pods.contains_key(key));
+            if let Some(index) = spec.subsets.iter().position(|subset| is_recorded(&subset.name)) {
                 return SpreadAnswer::Subset(index, places[index].there.saturating_sub(1));
             }
             let next = next_place(places.iter().map(|place| (place.there, place.max, place.is_schedulable)));
@@ -144,24 +153,28 @@ pub fn answer(
             if limits[index].is_none() {
                 return answer;
             }
-            let is_new = !status.versioned_subset_statuses.contains_key(version);
-            if is_new && status.versioned_subset_statuses.len() >= MOST_VERSIONS {
+            if recorded.is_none() && status.versioned_subset_statuses.len() >= MOST_VERSIONS {
                 return SpreadAnswer::Nothing;
             }
-            all[index].creating_pods.insert(key.clone(), now);
             (index, answer)
         }
         SpreadAsk::Delete { pod, subset, .. } => {
             let Some(index) = spec.position(subset) else { return SpreadAnswer::Nothing };
-            let is_counted = status.versioned_subset_statuses.contains_key(version) && limits[index].is_some();
-            if !is_counted || all[index].replicas <= 0 || all[index].deleting_pods.contains_key(pod) {
+            let can_go = |known: &SpreadSubsetStatus| known.replicas > 0 && !known.deleting_pods.contains_key(pod);
+            if limits[index].is_none() || !known(subset).is_some_and(can_go) {
                 return SpreadAnswer::Nothing;
             }
-            all[index].deleting_pods.insert(pod.clone(), now);
             (index, SpreadAnswer::Nothing)
         }
     };
     debug_assert!(limits[index].is_some(), "only what has a limit is recorded");
+    // Many questions are answered one after another: what is recorded is moved, not copied.
+    let recorded = status.versioned_subset_statuses.remove(version);
+    let mut all = in_order_of(spec, recorded.unwrap_or_default());
+    match ask {
+        SpreadAsk::Create { key, .. } => all[index].creating_pods.insert(key.clone(), now),
+        SpreadAsk::Delete { pod, .. } => all[index].deleting_pods.insert(pod.clone(), now),
+    };
     for (entry, max) in all.iter_mut().zip(limits) {
         entry.missing_replicas = missing(there(entry), *max);
     }

@@ -9,8 +9,20 @@ use crate::{
 };
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
-/// Labels of Pods that decide which workload has them.
-const IDENTITY: [&str; 2] = [labels::CONTROLLER_REVISION_HASH, labels::POD_TEMPLATE_HASH];
+/// Labels of Pods by which controllers know them.
+pub const FIXED_LABELS: [&str; 9] = [
+    labels::CONTROLLER_REVISION_HASH,
+    labels::POD_TEMPLATE_HASH,
+    labels::INSTANCE_ID,
+    labels::POD_NAME,
+    labels::POD_INDEX,
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+];
+/// Fields of the metadata that say which Pod it is and whose. No patch changes them.
+pub const FIXED_FIELDS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "ownerReferences"];
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 /// What is noted on a Pod of a subset.
@@ -22,7 +34,7 @@ pub struct Note {
     pub cost: Option<i32>,
 }
 
-/// A Pod, or a Pod template, in a subset.
+/// A Pod, or a Pod template, in a subset. What the patch says of [`FIXED_FIELDS`] and [`FIXED_LABELS`] is left out.
 ///
 /// # Errors
 /// The patch does not fit: the field of it, and why.
@@ -30,14 +42,21 @@ pub fn inject(pod: &Value, subset: &SubsetSpec, note: Option<&Note>) -> Result<V
     let mut wanted = pod.clone();
     place(&mut wanted, subset);
     if let Some(patch) = &subset.patch {
-        let class = |pod: &Value| pod.pointer("/spec/priorityClassName").cloned();
+        let class = |pod: &Value| {
+            let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str);
+            class.filter(|class| !class.is_empty()).map(str::to_owned)
+        };
         let patched = strategic_merge::apply(&wanted, patch)
             .map_err(|Invalid(why)| Invalid(format!("the patch of subset {:?}: {why}", subset.name)))?;
         let has_other_class = class(&patched) != class(&wanted);
-        wanted = patched;
+        wanted = kept(&wanted, patched);
         if has_other_class && let Some(spec) = wanted.get_mut("spec").and_then(Value::as_object_mut) {
-            // The API server sets the number by the class.
-            spec.remove("priority");
+            // The API server has set both by the former class, sets them by the new one, and refuses others.
+            for field in ["priority", "preemptionPolicy"] {
+                if patch["spec"].get(field).is_none_or(Value::is_null) {
+                    spec.remove(field);
+                }
+            }
         }
     }
     if let (Some(note), Some(wanted)) = (note, wanted.as_object_mut()) {
@@ -48,6 +67,76 @@ pub fn inject(pod: &Value, subset: &SubsetSpec, note: Option<&Note>) -> Result<V
         }
     }
     Ok(wanted)
+}
+
+/// A patched Pod with what no patch changes.
+fn kept(pod: &Value, patched: Value) -> Value {
+    let Value::Object(mut patched) = patched else { return pod.clone() };
+    for key in ["apiVersion", "kind"] {
+        put(&mut patched, key, pod.get(key));
+    }
+    if pod.get("metadata").is_some() || patched.contains_key("metadata") {
+        let metadata = object_in(&mut patched, "metadata");
+        for key in FIXED_FIELDS {
+            put(metadata, key, pod["metadata"].get(key));
+        }
+    }
+    keep(pod, Value::Object(patched), FIXED_LABELS.into_iter())
+}
+
+fn labels_of(pod: &Value) -> Option<&Map<String, Value>> {
+    pod.pointer("/metadata/labels")?.as_object()
+}
+
+/// The Pod with these labels, or without them, as it was before.
+fn keep<'k>(before: &Value, mut after: Value, keys: impl Iterator<Item = &'k str>) -> Value {
+    let label = |pod: &Value, key: &str| labels_of(pod).and_then(|labels| labels.get(key).cloned());
+    let changed: Vec<&str> = keys.filter(|key| label(before, key) != label(&after, key)).collect();
+    if let Some(pod) = after.as_object_mut().filter(|_| !changed.is_empty()) {
+        let labels = object_in(object_in(pod, "metadata"), "labels");
+        for key in changed {
+            put(labels, key, label(before, key).as_ref());
+        }
+    }
+    after
+}
+
+fn put(object: &mut Map<String, Value>, key: &str, value: Option<&Value>) {
+    match value {
+        Some(value) => drop(object.insert(key.to_owned(), value.clone())),
+        None => drop(object.remove(key)),
+    }
+}
+
+/// Whether a label that a Pod had is gone or has another value.
+pub fn changes_labels(before: &Value, after: &Value) -> bool {
+    let now = labels_of(after);
+    labels_of(before).into_iter().flatten().any(|(key, value)| now.and_then(|now| now.get(key)) != Some(value))
+}
+
+/// The Pod with the labels by which a selector of its owner selects it as they were; None: it is not known, and all that it had
+/// stay. A Pod that its owner does not select is made anew, again and again.
+pub fn keep_labels(before: &Value, after: Value, selector: Option<&Value>) -> Value {
+    let all = labels_of(before).into_iter().flatten().map(|(key, _)| key.as_str());
+    match selector {
+        Some(selector) => keep(before, after, selected_by(selector).into_iter()),
+        None => keep(before, after, all),
+    }
+}
+
+/// A label by which a selector selects a template, and which is another one after a patch.
+pub fn label_lost<'s>(before: &Value, after: &Value, selector: &'s Value) -> Option<&'s str> {
+    let label = |pod: &Value, key: &str| labels_of(pod).and_then(|labels| labels.get(key).cloned());
+    selected_by(selector).into_iter().find(|key| label(before, key) != label(after, key))
+}
+
+/// The keys of a selector: a label selector, or plain labels.
+fn selected_by(selector: &Value) -> Vec<&str> {
+    let is_plain = selector.get("matchLabels").or_else(|| selector.get("matchExpressions")).is_none();
+    let labels = if is_plain { Some(selector) } else { selector.get("matchLabels") };
+    let labels = labels.and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.as_str());
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    labels.chain(expressions.filter_map(|expression| expression["key"].as_str())).collect()
 }
 
 /// Tolerations and nodes. The terms that a Pod has are alternatives, so what is required goes into each of them.
@@ -73,7 +162,7 @@ pub fn place(pod: &mut Value, subset: &SubsetSpec) {
 /// Kubernetes and Kruise, and those that say which revision a Pod is of, only a Pod that is ours gets them.
 pub fn metadata(patch: Option<&Value>, is_ours: bool) -> Map<String, Value> {
     let Some(metadata) = patch.and_then(|patch| patch.get("metadata")) else { return Map::new() };
-    let is_free = |key: &str| is_ours || !(labels::is_of_system(key) || IDENTITY.contains(&key));
+    let is_free = |key: &str| is_ours || !(labels::is_of_system(key) || FIXED_LABELS.contains(&key));
     let texts = |key: &str| -> Option<(String, Value)> {
         let all = metadata.get(key)?.as_object()?.iter();
         let all = all.filter(|(key, value)| value.is_string() && !key.starts_with('$') && is_free(key));

@@ -1,10 +1,17 @@
 //! Which WorkloadSpread a Pod is for.
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
     api::{apps::workload_spread::WorkloadSpread, group_of},
-    k8s::{invalid::Invalid, pod::Labels, selector::Selector},
+    k8s::{
+        invalid::Invalid,
+        pod::{Labels, Owner},
+        selector::Selector,
+    },
 };
 
 /// An object in the chain of controllers above a Pod.
@@ -28,6 +35,12 @@ impl Above {
         let text = |key: &str| owner[key].as_str().unwrap_or_default().to_owned();
         let above = Self { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid") };
         (!above.kind.is_empty() && !above.name.is_empty()).then_some(above)
+    }
+
+    /// The controller of a Pod.
+    pub fn of_pod(owner: &Owner) -> Self {
+        let Owner { api_version, kind, name, uid } = owner.clone();
+        Self { api_version, kind, name, uid }
     }
 
     /// Its API group.
@@ -71,23 +84,37 @@ pub fn overlap(a: &WorkloadSpread, b: &WorkloadSpread) -> bool {
     has_same_target(a, b) && !disjoint
 }
 
+/// Of two that may be for the same Pods the older one has them, and of two that were made at the same time the first by name.
+fn age(spread: &WorkloadSpread) -> (Option<Timestamp>, Option<&str>) {
+    let created = spread.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (created, spread.metadata.name.as_deref())
+}
+
 /// Sorts them: the oldest one is asked first.
-pub fn by_age(spreads: &mut [std::sync::Arc<WorkloadSpread>]) {
-    spreads.sort_by_key(|spread| {
-        let created = spread.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, spread.metadata.name.clone())
-    });
+pub fn by_age(spreads: &mut [Arc<WorkloadSpread>]) {
+    spreads.sort_by(|a, b| age(a).cmp(&age(b)));
+}
+
+/// Whether another one of its namespace has the Pods that may be for both.
+pub fn stands_before(other: &WorkloadSpread, spread: &WorkloadSpread) -> bool {
+    other.metadata.deletion_timestamp.is_none()
+        && other.metadata.name != spread.metadata.name
+        && age(other) < age(spread)
+}
+
+/// The one that a Pod with these labels is for, by the chain of controllers above the Pod. They are sorted by age. How near
+/// a target is to the Pod does not count.
+pub fn choose<'s>(
+    spreads: &'s [Arc<WorkloadSpread>],
+    chain: &[Above],
+    labels: &Labels,
+) -> Option<&'s Arc<WorkloadSpread>> {
+    let is_above = |spread: &WorkloadSpread| chain.iter().any(|above| above.is_target_of(spread));
+    spreads.iter().find(|spread| is_above(spread) && selects(spread, labels))
 }
 
 /// The name of an older one that may be for the same Pods.
 pub fn older<'a>(spread: &WorkloadSpread, others: impl IntoIterator<Item = &'a WorkloadSpread>) -> Option<String> {
-    let age =
-        |of: &WorkloadSpread| (of.metadata.creation_timestamp.as_ref().map(|time| time.0), of.metadata.name.clone());
-    let stands_before = |other: &&WorkloadSpread| {
-        other.metadata.deletion_timestamp.is_none()
-            && other.metadata.name != spread.metadata.name
-            && age(other) < age(spread)
-            && overlap(other, spread)
-    };
-    others.into_iter().filter(stands_before).min_by_key(|other| age(other))?.metadata.name.clone()
+    let has_them = |other: &&WorkloadSpread| stands_before(other, spread) && overlap(other, spread);
+    others.into_iter().filter(has_them).min_by(|a, b| age(a).cmp(&age(b)))?.metadata.name.clone()
 }

@@ -2,10 +2,12 @@
 //! because they find no place.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
+
+use jiff::Timestamp;
 
 use super::{
     cost,
@@ -26,8 +28,11 @@ use crate::{
 /// How long a Pod that is being created is counted without having been seen. With the pause between two looks it is less than
 /// 30 s.
 pub const CREATION_LASTS: Duration = Duration::from_secs(28);
-/// How long a Pod that is being deleted is not counted although it is there.
-pub const DELETION_LASTS: Duration = Duration::from_secs(15);
+/// How long a Pod that is being deleted is not counted although it is there. Between the answer of the webhook and the
+/// deletionTimestamp there is one write of the API server, and the manager sees that at once; what takes longer makes room when
+/// it is seen, so too short a time passes no limit. A deletion that is refused after the webhook, as an eviction by a
+/// PodDisruptionBudget, makes room for so long although the Pod stays.
+pub const DELETION_LASTS: Duration = Duration::from_secs(5);
 
 /// Where a Pod belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +90,17 @@ pub struct SpreadSeen<'a> {
     pub ages: &'a BTreeMap<EntryKey, Duration>,
 }
 
+/// Which way a Pod goes that is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// It is being created.
+    Coming,
+    /// It is being deleted.
+    Going,
+}
+
 /// A record of a Pod on its way: the version, the subset, and the key in its map.
-pub type EntryKey = (String, String, String);
+pub type EntryKey = (Way, String, String, String);
 
 /// What is said about the WorkloadSpread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,11 +165,12 @@ impl SpreadPlan {
 }
 
 /// The records of Pods on their way.
-pub fn records(status: &WorkloadSpreadStatus) -> impl Iterator<Item = (EntryKey, jiff::Timestamp)> {
+pub fn records(status: &WorkloadSpreadStatus) -> impl Iterator<Item = (EntryKey, Timestamp)> {
     status.versioned_subset_statuses.iter().flat_map(|(version, subsets)| {
         subsets.iter().flat_map(move |subset| {
-            let maps = subset.creating_pods.iter().chain(&subset.deleting_pods);
-            maps.map(move |(key, since)| ((version.clone(), subset.name.clone(), key.clone()), *since))
+            let all = [(Way::Coming, &subset.creating_pods), (Way::Going, &subset.deleting_pods)].into_iter();
+            let all = all.flat_map(|(way, records)| records.iter().map(move |(key, since)| (way, key, since)));
+            all.map(move |(way, key, since)| ((way, version.clone(), subset.name.clone(), key.clone()), *since))
         })
     })
 }
@@ -213,32 +228,37 @@ impl Counting<'_> {
     fn count(&self, pods: &[&SpreadPod], plan: &mut SpreadPlan) -> Vec<SpreadSubsetStatus> {
         let recorded = self.seen.recorded.versioned_subset_statuses.get(self.version);
         let mut all = entries(self.spec, recorded);
-        for (index, entry) in all.iter_mut().enumerate() {
-            let own = |pod: &&&SpreadPod| pod.home == Home::Subset(index);
-            entry.replicas = count(pods.iter().filter(own).filter(|pod| pod.pod.is_active()));
+        for entry in &mut all {
+            entry.replicas = 0;
             entry.conditions.clear();
+        }
+        let mut active: HashSet<(usize, &str)> = HashSet::new();
+        let mut seen = SeenPods::default();
+        for SpreadPod { pod, home } in pods {
+            seen.add(pod);
+            if let Home::Subset(index) = home
+                && pod.is_active()
+            {
+                active.insert((*index, pod.name()));
+                all[*index].replicas = all[*index].replicas.saturating_add(1);
+            }
+        }
+        for (index, entry) in all.iter_mut().enumerate() {
             let mut deleting = std::mem::take(&mut entry.deleting_pods);
             deleting.retain(|name, _| {
-                let is_there = pods.iter().filter(own).any(|pod| pod.pod.name() == name && pod.pod.is_active());
-                is_there
-                    && self
-                        .lasts(&entry.name, name, DELETION_LASTS, plan, || SpreadEvent::DeletePodFailed(name.clone()))
+                active.contains(&(index, name.as_str()))
+                    && self.lasts((Way::Going, &entry.name, name), DELETION_LASTS, plan, || {
+                        SpreadEvent::DeletePodFailed(name.clone())
+                    })
             });
             entry.deleting_pods = deleting;
         }
-        // Whatever subset it went to in the end, it is there.
-        let seen = |key: &String, since: &jiff::Timestamp| {
-            pods.iter().any(|pod| {
-                let is_it = key_of(&pod.pod) == key.as_str() || pod.pod.name() == key.as_str();
-                // A namesake that is on its way out is not the one that is coming.
-                is_it && (pod.pod.is_active() || pod.pod.created.is_some_and(|created| created >= *since))
-            })
-        };
         for entry in &mut all {
             let mut creating = std::mem::take(&mut entry.creating_pods);
             creating.retain(|key, since| {
-                !seen(key, since)
-                    && self.lasts(&entry.name, key, CREATION_LASTS, plan, || {
+                // Whatever subset it went to in the end, it is there.
+                !seen.has(key, *since)
+                    && self.lasts((Way::Coming, &entry.name, key), CREATION_LASTS, plan, || {
                         SpreadEvent::CreatePodFailed(entry.name.clone())
                     })
             });
@@ -256,13 +276,12 @@ impl Counting<'_> {
     /// Whether a record still counts. One that does not is told of.
     fn lasts(
         &self,
-        subset: &str,
-        key: &str,
+        (way, subset, key): (Way, &str, &str),
         limit: Duration,
         plan: &mut SpreadPlan,
         event: impl FnOnce() -> SpreadEvent,
     ) -> bool {
-        let at = (self.version.to_owned(), subset.to_owned(), key.to_owned());
+        let at = (way, self.version.to_owned(), subset.to_owned(), key.to_owned());
         let age = self.seen.ages.get(&at).copied().unwrap_or_default();
         let left = limit.saturating_sub(age);
         if left.is_zero() {
@@ -274,8 +293,32 @@ impl Counting<'_> {
     }
 }
 
+/// Pods by the keys under which they may have been recorded when they were created.
+#[derive(Default)]
+struct SeenPods<'a> {
+    /// Whether one is active, and when the last one was made.
+    by_key: HashMap<&'a str, (bool, Option<Timestamp>)>,
+}
+
+impl<'a> SeenPods<'a> {
+    fn add(&mut self, pod: &'a PodView) {
+        for key in [key_of(pod), pod.name()] {
+            let (is_active, created) = self.by_key.entry(key).or_default();
+            *is_active |= pod.is_active();
+            *created = (*created).max(pod.created);
+        }
+    }
+
+    /// Whether the Pod has come that was recorded then. A namesake that is on its way out and was there before is not it; the
+    /// API server says only in which second one was made.
+    fn has(&self, key: &str, since: Timestamp) -> bool {
+        let is_later = |created: Timestamp| created.as_second() >= since.as_second();
+        self.by_key.get(key).is_some_and(|(is_active, created)| *is_active || created.is_some_and(is_later))
+    }
+}
+
 /// The key under which a Pod was recorded when it was created.
-fn key_of(pod: &PodView) -> &str {
+pub(super) fn key_of(pod: &PodView) -> &str {
     let uid = pod.rare().spread.as_ref().and_then(|note| note.uid.as_deref());
     uid.unwrap_or_else(|| pod.name())
 }
@@ -288,15 +331,16 @@ fn count<T>(items: impl Iterator<Item = T>) -> i32 {
 fn reschedule(spec: &SpreadSpec, seen: &SpreadSeen<'_>, plan: &mut SpreadPlan, now: Now) {
     let Some(limit) = spec.reschedule_after else { return };
     let last = spec.subsets.len() - 1;
-    for index in 0..spec.subsets.len() {
-        let mut overdue = Vec::new();
-        for pod in seen.pods.iter().filter(|pod| pod.home == Home::Subset(index) && index != last) {
-            let Some(waited) = waits_for_place(&pod.pod, now) else { continue };
-            match limit.saturating_sub(waited) {
-                Duration::ZERO => overdue.push(pod.pod.clone()),
-                left => plan.look_after(Some(left)),
-            }
+    let mut all_overdue: Vec<Vec<Arc<PodView>>> = vec![Vec::new(); spec.subsets.len()];
+    for pod in seen.pods {
+        let Home::Subset(index) = pod.home else { continue };
+        let Some(waited) = waits_for_place(&pod.pod, now).filter(|_| index != last) else { continue };
+        match limit.saturating_sub(waited) {
+            Duration::ZERO => all_overdue[index].push(pod.pod.clone()),
+            left => plan.look_after(Some(left)),
         }
+    }
+    for (index, overdue) in all_overdue.into_iter().enumerate() {
         let name = &spec.subsets[index].name;
         let before = seen.recorded.subset_statuses.iter().find(|subset| subset.name == *name);
         let before = before.map(|subset| subset.conditions.as_slice()).unwrap_or_default();
@@ -330,17 +374,18 @@ fn costs(
             plan.costs.push((pod.clone(), cost));
         }
     };
-    let active = |home: Home| -> Vec<&Arc<PodView>> {
-        pods.iter().filter(|pod| pod.home == home && pod.pod.is_active()).map(|pod| &pod.pod).collect()
-    };
-    for pod in active(Home::Nowhere) {
-        set(pod, cost::nowhere(spec.subsets.len()));
+    let mut subsets: Vec<Vec<&Arc<PodView>>> = vec![Vec::new(); spec.subsets.len()];
+    for SpreadPod { pod, home } in pods.iter().filter(|pod| pod.pod.is_active()) {
+        match home {
+            Home::Subset(index) => subsets[*index].push(pod),
+            Home::Nowhere => set(pod, cost::nowhere(spec.subsets.len())),
+            Home::Unknown => {}
+        }
     }
-    let subsets: Vec<Vec<&Arc<PodView>>> =
-        (0..spec.subsets.len()).map(|index| sorted(active(Home::Subset(index)))).collect();
+    let subsets: Vec<Vec<&Arc<PodView>>> = subsets.into_iter().map(sorted).collect();
     if spec.needs_total() {
         let counts: Vec<i32> = subsets.iter().map(|pods| count(pods.iter())).collect();
-        let order = cost::order_of_coming(spec, &counts);
+        let order = cost::order_of_coming(spec, &counts, seen.total);
         for (index, (pods, order)) in subsets.iter().zip(order).enumerate() {
             let has: Vec<i32> = pods.iter().map(|pod| pod.deletion_cost).collect();
             for (pod, place) in pods.iter().zip(cost::settle(&order, &has, is_newest)) {

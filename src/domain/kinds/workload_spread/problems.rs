@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
 
-use super::spec::TargetKind;
+use super::{
+    inject::{FIXED_FIELDS, FIXED_LABELS},
+    spec::TargetKind,
+};
 use crate::{
     api::apps::workload_spread::{ADAPTIVE, FIXED, WorkloadSpread, WorkloadSpreadSpec},
     k8s::{int_or_percent, name::is_dns_subdomain, selector::Selector},
@@ -88,11 +92,37 @@ fn subsets(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
         } else if !names.insert(&subset.name) {
             found.push((field, format!("{:?} is the name of another subset too", short(&subset.name))));
         }
-        if let Some(patch) = subset.patch.as_ref().filter(|patch| !patch.is_object() && !patch.is_null()) {
-            let text: String = patch.to_string().chars().take(80).collect();
-            found.push((format!("spec.subsets[{index}].patch"), format!("{text} is not allowed; want an object")));
+        let field = format!("spec.subsets[{index}].patch");
+        match subset.patch.as_ref().filter(|patch| !patch.is_null()) {
+            Some(patch) if !patch.is_object() => {
+                let text: String = patch.to_string().chars().take(80).collect();
+                found.push((field, format!("{text} is not allowed; want an object")));
+            }
+            Some(patch) => found.extend(patch_problems(patch).map(|(below, why)| (format!("{field}.{below}"), why))),
+            None => {}
         }
     }
+}
+
+/// What a patch may not change in a Pod: which one it is, and whose. And images that only a Pod is refused with, a template is not.
+fn patch_problems(patch: &Value) -> impl Iterator<Item = SpreadProblem> {
+    let metadata = &patch["metadata"];
+    let fixed = FIXED_FIELDS.iter().filter(|key| metadata.get(**key).is_some());
+    let fixed =
+        fixed.map(|key| (format!("metadata.{key}"), "not allowed; it says which Pod it is, and whose".to_owned()));
+    let identity = FIXED_LABELS.iter().filter(|key| metadata["labels"].get(**key).is_some());
+    let identity = identity.map(|key| {
+        (format!("metadata.labels[{key}]"), "not allowed; its controller knows the Pod by this label".to_owned())
+    });
+    let images = ["initContainers", "containers"].into_iter().flat_map(|list| {
+        let containers = patch["spec"][list].as_array().into_iter().flatten().enumerate();
+        containers.filter_map(move |(index, container)| {
+            let image = container["image"].as_str().filter(|image| image.trim() != *image)?;
+            let why = format!("{:?} is not allowed; want one without white space around it", short(image));
+            Some((format!("spec.{list}[{index}].image"), why))
+        })
+    });
+    fixed.chain(identity).chain(images)
 }
 
 fn limits(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    adopt::subset_of,
+    adopt::{Rooms, subset_of},
     cost,
     count::{Place, SpreadAnswer, SpreadAsk, annotation, answer, of_ordinal, places},
     inject::{self, Note, inject},
     matching::{self, Above},
     places::{RECOVERS_AFTER, judge},
-    plan::{CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, plan},
+    plan::{CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, Way, plan},
     problems::problems,
     replicas,
     spec::{SpreadSpec, TargetKind, VERSION_IGNORED},
@@ -417,6 +417,86 @@ fn c7_a_patch_with_another_priority_class_clears_the_number() {
 }
 
 #[test]
+fn c7_another_priority_class_clears_what_the_former_one_has_set_unless_the_patch_sets_it() {
+    let pod = json!({"metadata": {}, "spec": {"priorityClassName": "low", "priority": 1, "preemptionPolicy": "Never"}});
+    for (patch, priority, policy) in [
+        (json!({"priorityClassName": "high"}), Value::Null, Value::Null),
+        (json!({"priorityClassName": null}), Value::Null, Value::Null),
+        (json!({"priorityClassName": "low"}), json!(1), json!("Never")),
+        (json!({"hostNetwork": true}), json!(1), json!("Never")),
+        (json!({"priorityClassName": "high", "priority": 9}), json!(9), Value::Null),
+        (
+            json!({"priorityClassName": "high", "preemptionPolicy": "PreemptLowerPriority"}),
+            Value::Null,
+            json!("PreemptLowerPriority"),
+        ),
+    ] {
+        // Not merged with anything: that would take the null for a removal.
+        let spec = spec(json!({"subsets": [{"name": "a", "patch": {"spec": patch}}]}));
+        let made = inject(&pod, &spec.subsets[0], None).unwrap();
+        assert_eq!((&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]), (&priority, &policy), "{patch}");
+    }
+}
+
+/// A Pod as an API server shows it, and patches that would make another one of it.
+#[test]
+fn a_patch_changes_neither_which_pod_it_is_nor_whose() {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}, "metadata": {"name": "web-1",
+        "namespace": "shop", "ownerReferences": [{"uid": "o", "controller": true}],
+        "labels": {"app": "web", "pod-template-hash": "h", "tier": "old"}}});
+    for patch in [
+        json!({"apiVersion": "v2", "kind": "Node"}),
+        json!({"metadata": null}),
+        json!({"metadata": {"$patch": "delete"}}),
+        json!({"metadata": {"name": "x", "generateName": "y-", "namespace": "z", "uid": "u", "resourceVersion": "1"}}),
+        json!({"metadata": {"ownerReferences": [{"uid": "o", "$patch": "delete"}, {"uid": "mine"}]}}),
+        json!({"metadata": {"ownerReferences": null, "labels": {"pod-template-hash": null, "job-name": "j"}}}),
+        json!({"metadata": {"$patch": "replace", "labels": {"pod-template-hash": "other"}}}),
+    ] {
+        let made = inject(&pod, &subset(json!({})).subsets[0], None).unwrap();
+        let wanted = |made: &Value| {
+            let mut bare = made.clone();
+            bare["metadata"]["labels"] = json!({"pod-template-hash": made["metadata"]["labels"]["pod-template-hash"],
+                "job-name": made["metadata"]["labels"]["job-name"]});
+            bare
+        };
+        let mut with = subset(json!({})).subsets[0].clone();
+        with.patch = Some(patch.clone());
+        assert_eq!(wanted(&inject(&pod, &with, None).unwrap()), wanted(&made), "{patch}");
+    }
+    let bare = json!({"spec": {}});
+    let template = subset(json!({"patch": {"metadata": {"name": "x", "labels": {"a": "b"}}}}));
+    assert_eq!(inject(&bare, &template.subsets[0], None).unwrap()["metadata"], json!({"labels": {"a": "b"}}));
+}
+
+#[test]
+fn labels_by_which_the_owner_selects_a_pod_stay() {
+    let pod = |labels: Value| json!({"metadata": {"labels": labels}});
+    let before = pod(json!({"app": "web", "tier": "old"}));
+    let after = pod(json!({"app": "other", "tier": "new", "more": "1"}));
+    assert!(inject::changes_labels(&before, &after) && inject::changes_labels(&before, &json!({})));
+    assert!(!inject::changes_labels(&before, &pod(json!({"app": "web", "tier": "old", "more": "1"}))));
+    for (selector, kept, lost) in [
+        (Some(json!({"matchLabels": {"app": "web"}})), json!({"app": "web", "tier": "new", "more": "1"}), Some("app")),
+        (
+            Some(
+                json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "more", "operator": "DoesNotExist"}]}),
+            ),
+            json!({"app": "other", "tier": "old"}),
+            Some("tier"),
+        ),
+        (Some(json!({"app": "web"})), json!({"app": "web", "tier": "new", "more": "1"}), Some("app")),
+        (Some(json!({"matchLabels": {"none": "1"}})), json!({"app": "other", "tier": "new", "more": "1"}), None),
+        (Some(Value::Null), json!({"app": "other", "tier": "new", "more": "1"}), None),
+        (None, json!({"app": "web", "tier": "old", "more": "1"}), None),
+    ] {
+        assert_eq!(inject::keep_labels(&before, after.clone(), selector.as_ref()), pod(kept), "{selector:?}");
+        let selector = selector.unwrap_or_default();
+        assert_eq!(inject::label_lost(&before, &after, &selector), lost, "{selector}");
+    }
+}
+
+#[test]
 fn a_patch_that_does_not_fit_is_an_error_that_names_it() {
     let spec = subset(json!({"patch": {"spec": {"containers": [{"image": "x"}]}}}));
     let Err(Invalid(why)) = inject(&json!({"spec": {"containers": []}}), &spec.subsets[0], None) else { panic!() };
@@ -470,6 +550,33 @@ fn c9_a_pod_that_was_there_before_belongs_where_node_patch_and_room_say() {
 }
 
 #[test]
+fn room_that_was_promised_to_a_pod_that_comes_is_not_there_for_one_that_was_missed() {
+    let spec = limited(&[json!(2), json!(9)]);
+    let missed = [pod("missed", json!({}))];
+    let note = json!({"metadata": {"annotations": {"apps.kruise.io/matched-workloadspread": annotation("ws", "a", Some("u-1"))}}});
+    let one = [in_subset(0, pod("web-abc", note))];
+    for (keys, known, wanted) in [
+        (vec![], &one[..0], true),
+        (vec!["x"], &one[..0], true),
+        (vec!["x", "y"], &one[..0], false),
+        (vec!["x"], &one[..], false),
+        (vec!["u-1"], &one[..], true),
+        (vec!["missed"], &one[..], true),
+        (vec!["missed", "x"], &one[..], false),
+    ] {
+        let mut status = WorkloadSpreadStatus::default();
+        for key in &keys {
+            ask(&spec, 0, &mut status, &create(key, VERSION_IGNORED));
+        }
+        let rooms = Rooms::new(&spec, 0, (known, &missed), Some(&status));
+        assert_eq!(rooms.of(&missed[0]), [wanted, true], "{keys:?} come, {} are there", known.len());
+    }
+    let mut rooms = Rooms::new(&spec, 0, (&one, &missed), None);
+    rooms.take(&missed[0], Home::Subset(0));
+    assert_eq!(rooms.of(&missed[0]), [false, true]);
+}
+
+#[test]
 fn c12_the_version_of_a_target_does_not_count() {
     let spread = spread(json!({"targetRef": {"apiVersion": "apps.kruise.io/v1beta1"}, "subsets": [{"name": "a"}]}));
     let above = |api: &str, kind: &str, name: &str| Above {
@@ -506,6 +613,48 @@ fn one_target_may_have_several_with_disjoint_filters() {
     let labels = |role: &str| serde_json::from_value(json!({"role": role})).unwrap();
     assert!(matching::selects(&ps, &labels("ps")) && !matching::selects(&ps, &labels("worker")));
     assert!(matching::selects(&all, &labels("worker")));
+}
+
+#[test]
+fn of_several_above_a_pod_the_oldest_has_it_however_near_its_target_is() {
+    let with = |name: &str, created: i64, kind: &str, target: &str, role: Option<&str>| {
+        let target = json!({"apiVersion": "apps/v1", "kind": kind, "name": target});
+        let filter = role.map(|role| json!({"selector": {"matchLabels": {"role": role}}}));
+        let mut object = spread(json!({"targetRef": target, "subsets": [{"name": "a"}], "targetFilter": filter}));
+        object.metadata.name = Some(name.into());
+        object.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(created).wall));
+        Arc::new(object)
+    };
+    let above = |kind: &str, name: &str| Above {
+        api_version: "apps/v1".into(),
+        kind: kind.into(),
+        name: name.into(),
+        uid: "u".into(),
+    };
+    let chain = [above("ReplicaSet", "web-5d4"), above("Deployment", "web")];
+    let labels = serde_json::from_value(json!({"role": "ps"})).unwrap();
+    let (set, deployment) = (("ReplicaSet", "web-5d4"), ("Deployment", "web"));
+    for (all, wanted) in [
+        (vec![("on-set", 1, set, None), ("on-deployment", 0, deployment, None)], Some("on-deployment")),
+        (vec![("on-set", 0, set, None), ("on-deployment", 1, deployment, None)], Some("on-set")),
+        (vec![("b", 0, set, None), ("a", 0, deployment, None)], Some("a")),
+        (vec![("filtered", 0, set, Some("worker")), ("late", 1, deployment, Some("ps"))], Some("late")),
+        (vec![("elsewhere", 0, ("Deployment", "other"), None), ("late", 1, set, None)], Some("late")),
+        (vec![("elsewhere", 0, ("StatefulSet", "web"), None)], None),
+    ] {
+        let mut spreads: Vec<_> =
+            all.iter().map(|(name, created, (kind, target), role)| with(name, *created, kind, target, *role)).collect();
+        matching::by_age(&mut spreads);
+        let chosen = matching::choose(&spreads, &chain, &labels);
+        assert_eq!(chosen.and_then(|spread| spread.metadata.name.as_deref()), wanted, "{all:?}");
+    }
+    let (old, young) = (with("old", 0, "ReplicaSet", "x", None), with("young", 1, "Deployment", "y", None));
+    assert!(matching::stands_before(&old, &young) && !matching::stands_before(&young, &old));
+    assert!(!matching::stands_before(&old, &old));
+    let mut going = WorkloadSpread::clone(&old);
+    going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
+    assert!(!matching::stands_before(&going, &young), "one that is being deleted has none");
 }
 
 #[test]
@@ -646,6 +795,14 @@ fn what_admission_writes_with_numbers_is_what_the_controller_would() {
     );
     let shares = limited(&[json!("50%"), json!("50%")]);
     assert_eq!(cost::of_new(&shares, 0, 5000), None, "left to the controller");
+    // The third Pod of 1% comes when there are 201: that is not far above what the one subset has.
+    let few = limited(&[json!("1%"), json!("99%")]);
+    let costs: Vec<_> = (0..4).map(|there| cost::of_new(&few, 0, there)).collect();
+    assert_eq!(costs, [Some(999_999), Some(999_899), None, None], "never taken for one above the limit");
+    let first_ones = self::costs(&planned(&few, &spread_as(&[4, 0]), 400, &WorkloadSpreadStatus::default()));
+    assert_eq!(first_ones.into_values().min(), Some(1_000_000 - 301), "the others have still to come");
+    let of_controller = planned(&few, &spread_as(&[3, 297]), 300, &WorkloadSpreadStatus::default()).costs;
+    assert!(of_controller.iter().any(|(pod, cost)| pod.name().starts_with("web-0-") && *cost == 1_000_000 - 201));
 }
 
 fn aged(status: &WorkloadSpreadStatus, age: Duration) -> BTreeMap<super::plan::EntryKey, Duration> {
@@ -699,10 +856,40 @@ fn a_namesake_on_its_way_out_is_not_the_one_that_comes() {
     };
     let creating = |created: i64| planned(&spec, &[in_subset(0, going(created))], 2, &status).coming;
     assert_eq!((creating(-60), creating(0)), (1, 0));
+    // The webhook's clock has nanoseconds, the creationTimestamp has seconds.
+    let since = at(0).wall + Duration::from_millis(700);
+    status.versioned_subset_statuses.get_mut(VERSION_IGNORED).unwrap()[0].creating_pods.insert("p".into(), since);
+    let creating = |created: i64| planned(&spec, &[in_subset(0, going(created))], 2, &status).coming;
+    assert_eq!((creating(-1), creating(0)), (1, 0));
 }
 
 #[test]
-fn a_pod_that_was_not_deleted_is_counted_again_after_15_s() {
+fn a_pod_that_goes_and_its_namesake_that_comes_have_records_of_their_own() {
+    let spec = limited(&[json!(2), Value::Null]);
+    let mut status = recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": 1, "missingReplicas": 1}]));
+    ask(&spec, 2, &mut status, &delete("p", "a"));
+    ask(&spec, 2, &mut status, &create("p", VERSION_IGNORED));
+    let all: Vec<_> = super::plan::records(&status).map(|((way, ..), _)| way).collect();
+    assert_eq!(all, [Way::Coming, Way::Going]);
+}
+
+#[test]
+fn thousands_of_records_are_matched_with_thousands_of_pods() {
+    // Each with each would be 10^8 comparisons of names.
+    const MANY: usize = 10_000;
+    let spec = limited(&[json!(2 * MANY), Value::Null]);
+    let mut status = WorkloadSpreadStatus::default();
+    for i in 0..MANY {
+        ask(&spec, 0, &mut status, &create(&format!("web-0-{i}"), VERSION_IGNORED));
+    }
+    let plan = planned(&spec, &spread_as(&[MANY]), 0, &status);
+    assert_eq!((plan.coming, plan.subsets[0].replicas), (0, i32::try_from(MANY).unwrap()));
+    let shares = limited(&[json!("50%"), json!("50%")]);
+    assert_eq!(planned(&shares, &spread_as(&[MANY / 2, MANY / 2]), 10_000, &status).costs.len(), MANY);
+}
+
+#[test]
+fn a_pod_that_was_not_deleted_is_counted_again_after_5_s() {
     let spec = limited(&[json!(1), Value::Null]);
     let mut status = recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": 1, "missingReplicas": 0}]));
     ask(&spec, 2, &mut status, &delete("p", "a"));
@@ -711,20 +898,24 @@ fn a_pod_that_was_not_deleted_is_counted_again_after_15_s() {
         plan(&spec, &SpreadSeen { pods, total: 2, newest: Newest::Only, recorded: &status, ages: &ages }, at(60))
     };
     let there = [in_subset(0, pod("p", json!({})))];
-    let young = of(Duration::from_secs(5), &there);
+    let young = of(Duration::from_secs(2), &there);
     assert_eq!(
         (young.versions[VERSION_IGNORED][0].missing_replicas, young.look),
-        (1, Some(DELETION_LASTS - Duration::from_secs(5)))
+        (1, Some(DELETION_LASTS - Duration::from_secs(2)))
     );
+    assert_eq!(DELETION_LASTS, Duration::from_secs(5));
     let old = of(DELETION_LASTS, &there);
     assert_eq!(
         (old.versions[VERSION_IGNORED][0].missing_replicas, &old.events[..]),
         (0, &[SpreadEvent::DeletePodFailed("p".into())][..])
     );
     let going = [in_subset(0, pod("p", json!({"metadata": {"deletionTimestamp": rfc3339(at(0).wall)}})))];
-    let gone = of(Duration::from_secs(5), &going);
+    let gone = of(Duration::from_secs(2), &going);
     assert!(gone.versions.is_empty() && gone.events.is_empty());
     assert_eq!(gone.subsets[0].missing_replicas, 1);
+    // One that takes longer makes room when it is seen, whatever has become of its record.
+    let late = of(DELETION_LASTS, &going);
+    assert_eq!((late.subsets[0].missing_replicas, late.events.len()), (1, 0));
 }
 
 fn unplaced(name: &str, created: i64) -> Arc<PodView> {
@@ -848,6 +1039,7 @@ fn room_that_is_free_again_is_written_at_once() {
 fn fields_that_cannot_be_are_named_with_what_is_allowed() {
     let subsets = |subsets: Value| json!({"subsets": subsets});
     let two = |a: Value, b: Value| subsets(json!([{"name": "a", "maxReplicas": a}, {"name": "b", "maxReplicas": b}]));
+    let patched = |patch: Value| subsets(json!([{"name": "a", "patch": patch}]));
     for (changes, field, words) in [
         (subsets(json!([])), "spec.subsets", "want 1 to 64"),
         (subsets(json!([{"name": ""}])), "spec.subsets[0].name", "it is empty"),
@@ -861,6 +1053,22 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         (two(json!("60%"), json!("60%")), "spec.subsets", "120% together"),
         (two(json!("30%"), json!("60%")), "spec.subsets", "90% together"),
         (subsets(json!([{"name": "a", "patch": "x"}])), "spec.subsets[0].patch", "want an object"),
+        (patched(json!({"metadata": {"name": "x"}})), "spec.subsets[0].patch.metadata.name", "which Pod it is"),
+        (
+            patched(json!({"metadata": {"ownerReferences": null}})),
+            "spec.subsets[0].patch.metadata.ownerReferences",
+            "and whose",
+        ),
+        (
+            patched(json!({"metadata": {"labels": {"pod-template-hash": "h"}}})),
+            "spec.subsets[0].patch.metadata.labels[pod-template-hash]",
+            "by this label",
+        ),
+        (
+            patched(json!({"spec": {"containers": [{"name": "main", "image": " "}]}})),
+            "spec.subsets[0].patch.spec.containers[0].image",
+            "\" \" is not allowed",
+        ),
         (json!({"targetRef": {"kind": ""}, "subsets": [{"name": "a"}]}), "spec.targetRef.kind", "it is empty"),
         (
             json!({"targetRef": {"kind": "DaemonSet"}, "subsets": [{"name": "a"}]}),
@@ -907,6 +1115,9 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         two(json!("30%"), json!("70%")),
         two(json!("30%"), Value::Null),
         two(json!(0), json!(5)),
+        patched(
+            json!({"metadata": {"labels": {"zone": "a"}, "creationTimestamp": null}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}}),
+        ),
         json!({"scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 295}}, "subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}]}),
         json!({"scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 2_000_000_000}}, "subsets": [{"name": "a", "maxReplicas": 1}]}),
         json!({"targetRef": {"apiVersion": "example.com/v1", "kind": "Db"}, "subsets": [{"name": "a"}]}),
@@ -934,4 +1145,12 @@ fn what_a_stored_object_may_hold_never_panics() {
     ] {
         assert!(SpreadSpec::of(&spread(invalid)).is_err());
     }
+}
+
+#[test]
+fn a_filter_with_paths_and_without_a_selector_is_for_all_pods() {
+    let filter = json!({"replicasPathList": ["spec.replicas"]});
+    let object = spread(json!({"subsets": [{"name": "a"}], "targetFilter": filter}));
+    assert!(SpreadSpec::of(&object).unwrap().filter.is_none(), "in the controller");
+    assert!(matching::selects(&object, &crate::k8s::pod::Labels::default()), "and in the webhook");
 }

@@ -13,7 +13,11 @@ use crate::{
         },
         labels,
     },
-    k8s::{image::ImageRef, invalid::Invalid, time::whole_seconds},
+    k8s::{
+        image::ImageRef,
+        invalid::Invalid,
+        time::{doubled, whole_seconds},
+    },
 };
 
 /// Longest pause between attempts.
@@ -93,7 +97,7 @@ impl Order {
 
 /// The pause after so many failed attempts.
 pub fn pause(failed: u32) -> Duration {
-    Duration::from_secs(1 << failed.saturating_sub(1).min(5)).min(LONGEST_PAUSE)
+    doubled(Duration::from_secs(1), failed.saturating_sub(1), LONGEST_PAUSE)
 }
 
 /// The open entries, in the order in which they were requested.

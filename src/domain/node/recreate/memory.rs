@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
-    k8s::time::{Now, whole_seconds},
+    k8s::time::{Now, doubled, whole_seconds},
 };
 
 /// A runtime that cannot be asked gets a line in the status after this time; a restart of it takes less.
@@ -119,7 +119,7 @@ impl RestartMemory {
         let since = before.map_or(now.mono, |failing| failing.since);
         let times = before.map_or(0, |failing| failing.times).saturating_add(1);
         let ends = since.saturating_add(REPEAT_AT_LEAST).max(memory.grace_ends.unwrap_or_default());
-        let pause = FIRST_PAUSE.saturating_mul(1 << (times - 1).min(16)).min(LONGEST_PAUSE);
+        let pause = doubled(FIRST_PAUSE, times - 1, LONGEST_PAUSE);
         // The last call comes at the end, not before.
         let again_at = now.mono.saturating_add(pause).min(ends.max(now.mono));
         memory.failing = Some(Failing { since, times, again_at, is_over: now.mono >= ends });

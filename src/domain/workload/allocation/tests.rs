@@ -109,6 +109,24 @@ fn reserving_makes_up_elsewhere_for_what_finds_no_place() {
     assert_eq!(given(0, &both), [0, 0]);
     let recovered = [AllocationSubset { ready: 5, reserved: 0, is_schedulable: true, ..first }, second];
     assert_eq!(given(6, &recovered), [5, 1], "those for the time being go again");
+    let third = AllocationSubset { current: 4, ready: 0, reserved: 4, is_schedulable: false, ..bound("b", 0, None) };
+    assert_eq!(given(6, &[both[0].clone(), third, bound("c", 0, None)]), [5, 4, 4], "they stay where they are of use");
+}
+
+#[test]
+fn reserving_takes_nothing_away_for_pods_that_have_not_run_yet() {
+    let given =
+        |total: i32, subsets: &[AllocationSubset]| allocate(AllocationMode::Reserving, Some(total), subsets).unwrap();
+    let recovered = AllocationSubset { current: 3, ready: 3, is_on_trial: true, ..bound("a", 0, Some(6)) };
+    let other = AllocationSubset { current: 7, ready: 7, ..bound("b", 0, None) };
+    assert_eq!(given(10, &[recovered.clone(), other.clone()]), [6, 7]);
+    assert_eq!(given(10, &[AllocationSubset { is_on_trial: false, ..recovered }, other.clone()]), [6, 4]);
+    let new = AllocationSubset { is_on_trial: true, ..bound("c", 0, None) };
+    assert_eq!(given(7, &[other.clone(), new.clone()]), [7, 0], "it gets none that nobody needs");
+    let full = AllocationSubset { reserved: 5, ready: 2, is_schedulable: false, ..other };
+    assert_eq!(given(7, &[full.clone(), new.clone()]), [7, 5]);
+    let tried = AllocationSubset { current: 5, reserved: 5, is_schedulable: false, ..new };
+    assert_eq!(given(7, &[full, tried]), [7, 5], "they stay while they are tried");
 }
 
 #[test]
@@ -140,10 +158,23 @@ fn fewest_moves(total: i32, current: &[i32]) -> i64 {
 fn any_subset() -> impl Strategy<Value = AllocationSubset> {
     let value = prop_oneof![(0..40_i32).prop_map(INT), (0..=100_i32).prop_map(|p| PERCENT(f64::from(p)))];
     let bounds = (proptest::option::of(value.clone()), proptest::option::of(value));
-    (bounds, 0..40_i32, 0..40_i32, 0..40_i32, any::<bool>()).prop_map(|((min, max), current, ready, reserved, ok)| {
-        let (ready, reserved) = (ready.min(current), if ok { 0 } else { reserved.min(current - ready.min(current)) });
-        AllocationSubset { min, max, current, ready, reserved, is_schedulable: ok, ..AllocationSubset::default() }
-    })
+    let how = (any::<bool>(), any::<bool>());
+    (bounds, 0..40_i32, 0..40_i32, 0..40_i32, how).prop_map(
+        |((min, max), current, ready, reserved, (ok, is_on_trial))| {
+            let (ready, reserved) =
+                (ready.min(current), if ok { 0 } else { reserved.min(current - ready.min(current)) });
+            AllocationSubset {
+                min,
+                max,
+                current,
+                ready,
+                reserved,
+                is_schedulable: ok,
+                is_on_trial,
+                ..AllocationSubset::default()
+            }
+        },
+    )
 }
 
 /// Subsets with names, the last of them without limits and with places.
@@ -153,7 +184,14 @@ fn any_subsets() -> impl Strategy<Value = Vec<AllocationSubset>> {
             subset.name = format!("s{index}");
         }
         if let Some(last) = all.last_mut() {
-            *last = AllocationSubset { min: None, max: None, is_schedulable: true, reserved: 0, ..last.clone() };
+            *last = AllocationSubset {
+                min: None,
+                max: None,
+                is_schedulable: true,
+                is_on_trial: false,
+                reserved: 0,
+                ..last.clone()
+            };
         }
         all
     })

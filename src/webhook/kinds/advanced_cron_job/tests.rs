@@ -201,6 +201,29 @@ fn c3_refusals_name_the_field_the_value_and_what_is_allowed() {
 }
 
 #[test]
+fn f48_a_broadcast_template_is_held_to_all_rules_of_broadcast_jobs() {
+    let at = "spec.template.broadcastJobTemplate.spec";
+    for (change, field) in [
+        (json!({"template": {"spec": {"restartPolicy": "Always"}}}), "template.spec.restartPolicy"),
+        (json!({"parallelism": "many"}), "parallelism"),
+        (json!({"parallelism": -1}), "parallelism"),
+        (json!({"completionPolicy": {"type": "Sometimes"}}), "completionPolicy.type"),
+        (
+            json!({"completionPolicy": {"type": "Never", "ttlSecondsAfterFinished": 5}}),
+            "completionPolicy.ttlSecondsAfterFinished",
+        ),
+        (json!({"failurePolicy": {"type": "Ignore"}}), "failurePolicy.type"),
+        (json!({"failurePolicy": {"restartLimit": -1}}), "failurePolicy.restartLimit"),
+        (json!({"template": {"metadata": {"labels": {"broadcastjob-name": "x"}}}}), "template.metadata.labels"),
+    ] {
+        let spec = with(broadcast(), json!({"template": {"broadcastJobTemplate": {"spec": change}}}));
+        let found = causes(request(spec.clone()));
+        assert_eq!(found.len(), 1, "{spec}: {found:?}");
+        assert!(found[0].0.starts_with(&format!("{at}.{field}")), "{spec}: {found:?}");
+    }
+}
+
+#[test]
 fn f44_names_that_make_too_long_names_of_jobs_are_refused_when_they_are_new() {
     let named = |name: &str, spec: Value| {
         let mut request = request(spec);

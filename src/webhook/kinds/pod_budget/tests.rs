@@ -120,6 +120,10 @@ struct Server {
     writes: Mutex<Vec<(String, Value)>>,
     reads: Mutex<Vec<String>>,
     broken: bool,
+    /// The budget lets none go.
+    refuses: bool,
+    /// Pods on record as going in a WorkloadSpread.
+    going: Mutex<Vec<String>>,
 }
 
 impl Server {
@@ -140,16 +144,25 @@ impl Server {
         Arc::new(Context::new(gates, client, "kruise-system".into(), Default::default()).0)
     }
 
+    /// The same, which knows a WorkloadSpread that has both Pods in a subset with a limit.
+    fn context_with_subset(self: &Arc<Self>) -> Arc<Context> {
+        let context = self.context();
+        context.spreads.know(&[spread()]);
+        context
+    }
+
     fn answer(&self, method: &http::Method, path: &str, body: &[u8]) -> (u16, Value) {
         let budgets = "/apis/policy.kruise.io/v1alpha1";
         let budget = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
             "metadata": {"name": "b", "namespace": "a", "uid": "b", "generation": 1, "resourceVersion": "1"},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1},
-            "status": {"observedGeneration": 1, "unavailableAllowed": 1, "desiredAvailable": 1, "currentAvailable": 2,
-                "totalReplicas": 2}});
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": i32::from(!self.refuses)},
+            "status": {"observedGeneration": 1, "unavailableAllowed": i32::from(!self.refuses), "desiredAvailable": 1 + i32::from(self.refuses),
+                "currentAvailable": 2, "totalReplicas": 2}});
+        let owner = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "u", "controller": true}]);
+        let note = json!({"apps.kruise.io/matched-workloadspread": "{\"name\":\"ws\",\"subset\":\"s\"}"});
         let pod = |name: &str, app: &str| {
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "a", "uid": name,
-                "labels": {"app": app}}, "spec": {"containers": []},
+                "labels": {"app": app}, "annotations": note, "ownerReferences": owner}, "spec": {"containers": []},
                 "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
         };
         if *method == http::Method::PATCH && path == format!("{budgets}/namespaces/a/podunavailablebudgets/b/status") {
@@ -159,6 +172,15 @@ impl Server {
             json_patch::merge(&mut written, &json!({"status": patch["status"]}));
             return (200, written);
         }
+        if *method == http::Method::PATCH && path.ends_with("/workloadspreads/ws/status") {
+            let patch: Value = serde_json::from_slice(body).unwrap();
+            let entry = &patch["status"]["versionedSubsetStatuses"]["versionIgnored"][0]["deletingPods"];
+            let names = entry.as_object().into_iter().flatten().map(|(pod, _)| pod.clone());
+            self.going.lock().unwrap().extend(names);
+            let mut written = spread();
+            json_patch::merge(&mut written, &json!({"status": patch["status"], "metadata": {"resourceVersion": "2"}}));
+            return (200, written);
+        }
         assert_eq!(*method, http::Method::GET, "{path}");
         if path.starts_with("/api/v1/") {
             self.reads.lock().unwrap().push(path.to_owned());
@@ -166,6 +188,13 @@ impl Server {
         match path {
             "/apis/policy.kruise.io/v1alpha1/podunavailablebudgets" => {
                 (200, json!({"metadata": {"resourceVersion": "9"}, "items": [budget]}))
+            }
+            "/apis/policy.kruise.io/v1alpha1/namespaces/a/podunavailablebudgets/b" => (200, budget),
+            "/api/v1/namespaces/a/pods" => {
+                (200, json!({"metadata": {"resourceVersion": "9"}, "items": [pod("web-0", "web")]}))
+            }
+            "/apis/apps.kruise.io/v1alpha1/namespaces/a/clonesets/web" => {
+                (200, json!({"metadata": {"name": "web", "uid": "u"}, "spec": {"replicas": 1}}))
             }
             "/api/v1/namespaces/a/pods/web-0" if !self.broken => (200, pod("web-0", "web")),
             "/api/v1/namespaces/a/pods/db-0" if !self.broken => (200, pod("db-0", "db")),
@@ -244,4 +273,62 @@ async fn a_pod_that_cannot_be_read_has_to_stay() {
     let denied = handle(server.context(), serde_json::from_value(eviction).unwrap()).await.unwrap_err();
     assert_eq!(denied.code, 429, "kubectl drain tries again");
     assert_eq!(server.consents(), [""; 0]);
+}
+
+/// A WorkloadSpread whose first subset has two Pods, as many as it may.
+fn spread() -> Value {
+    json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "WorkloadSpread",
+        "metadata": {"name": "ws", "namespace": "a", "uid": "w", "generation": 1, "resourceVersion": "1"},
+        "spec": {"targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"},
+            "subsets": [{"name": "s", "maxReplicas": 2}, {"name": "rest"}]},
+        "status": {"observedGeneration": 1,
+            "versionedSubsetStatuses": {"versionIgnored": [{"name": "s", "replicas": 2, "missingReplicas": 0}]}}})
+}
+
+#[tokio::test]
+async fn a_pod_of_a_subset_is_recorded_as_going_after_its_budgets_have_let_it_go() {
+    let going = |server: &Server| server.going.lock().unwrap().clone();
+    for (request, wanted) in [
+        (deletion("web-0", "web-0", "web"), &["web-0"][..]),
+        (deletion("db-0", "db-0", "db"), &["db-0"]),
+        (deletion("invented", "u", "web"), &[]),
+        (deletion("web-0", "invented", "web"), &[]),
+    ] {
+        let server = Arc::new(Server::default());
+        assert_eq!(handle(server.context_with_subset(), request).await, Ok(Admitted::unchanged()));
+        assert_eq!(going(&server), wanted);
+    }
+    let server = Arc::new(Server { refuses: true, ..Server::default() });
+    let denied = handle(server.context_with_subset(), deletion("web-0", "web-0", "web")).await.unwrap_err();
+    assert_eq!((denied.code, going(&server)), (403, Vec::new()), "a refusal frees no place: {}", denied.message);
+    let server = Arc::new(Server::default());
+    let mut dry = deletion("web-0", "web-0", "web");
+    dry.dry_run = true;
+    handle(server.context_with_subset(), dry).await.unwrap();
+    assert_eq!(going(&server), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn where_no_budget_guards_only_a_pod_with_the_note_of_a_subset_is_read() {
+    let noted = |name: &str| {
+        let mut request = deletion(name, name, "web");
+        request.old_object["metadata"]["annotations"] =
+            json!({"apps.kruise.io/matched-workloadspread": "{\"name\":\"ws\",\"subset\":\"s\"}"});
+        request
+    };
+    let eviction =
+        json!({"uid": "r", "operation": "CREATE", "subResource": "eviction", "namespace": "a", "name": "web-0"});
+    let eviction: Request = serde_json::from_value(eviction).unwrap();
+    for (request, reads) in [(noted("web-0"), 1), (deletion("web-0", "web-0", "web"), 0), (eviction, 1)] {
+        let server = Arc::new(Server::default());
+        let context = server.context_with_subset();
+        context.budgets.know_of_none();
+        let shown = format!("{request:?}");
+        assert_eq!(handle(context, request).await, Ok(Admitted::unchanged()), "{shown}");
+        assert_eq!((server.reads.lock().unwrap().len(), server.going.lock().unwrap().len()), (reads, reads), "{shown}");
+    }
+    let server = Arc::new(Server { broken: true, ..Server::default() });
+    let context = server.context_with_subset();
+    context.budgets.know_of_none();
+    assert_eq!(handle(context, noted("web-0")).await, Ok(Admitted::unchanged()), "it is only to be recorded");
 }

@@ -12,13 +12,18 @@ use crate::{
         },
         labels,
     },
-    domain::kinds::sidecar_set::{
-        expression::{Expression, Variable},
-        hash::is_native_sidecar,
-        repair::EVICT,
+    domain::{
+        kinds::sidecar_set::{
+            expression::{Expression, Variable},
+            hash::is_native_sidecar,
+            repair::EVICT,
+            resources,
+        },
+        pod::launch_priority,
     },
     k8s::{
         int_or_percent::IntOrPercent,
+        invalid::Invalid,
         name::{LONGEST_LABEL, is_dns_label, is_label_value, is_qualified_name},
     },
     webhook::validate::{Findings, Object, is_set, show_text, shown},
@@ -134,6 +139,11 @@ fn containers(found: &mut Findings, spec: &Object) {
                 found.wrong_type(&at, container, "a container");
                 continue;
             };
+            if key == "containers"
+                && let Err(Invalid(why)) = launch_priority::priority(container)
+            {
+                found.deny(format!("{at}.env"), why);
+            }
             let is_plain_init = key == "initContainers" && !is_native_sidecar(container);
             for name in sidecar_container(found, sidecar, &format!("{at}."), is_plain_init) {
                 if names.contains(&name) {
@@ -233,13 +243,13 @@ fn resources_policy(found: &mut Findings, sidecar: &Object, at: &str, is_plain_i
     }
     let at = format!("{at}.");
     found.one_of(policy, &at, "targetContainersMode", &["sum", "max"]);
-    if let Some(text) = policy.get("targetContainersNameRegex").and_then(Value::as_str)
-        && (text.is_empty() || regex::Regex::new(text).is_err())
-    {
-        found.deny(
-            format!("{at}targetContainersNameRegex"),
-            format!("{} is not allowed; want a regular expression (RE2)", show_text(text)),
-        );
+    if let Some(text) = policy.get("targetContainersNameRegex").and_then(Value::as_str) {
+        let field = format!("{at}targetContainersNameRegex");
+        if text.is_empty() {
+            found.deny(field, "it is empty; want a regular expression (RE2)");
+        } else if let Err(why) = resources::pattern(text) {
+            found.deny(field, format!("{} is not allowed: {why}", show_text(text)));
+        }
     }
     let expressions = found.object(policy, &at, "resourcesExpr");
     let is_given = |kind: &str| expressions.is_some_and(|all| all.get(kind).is_some_and(Value::is_object));

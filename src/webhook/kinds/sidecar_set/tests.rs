@@ -157,6 +157,33 @@ fn a9_each_rule_names_its_field() {
 }
 
 #[test]
+fn a4_a_pattern_that_injection_cannot_use_is_refused() {
+    let policy = |pattern: &str| {
+        json!({"containers": [{"name": "agent", "image": "a:1", "resourcesPolicy": {
+        "targetContainersMode": "sum", "targetContainersNameRegex": pattern, "resourcesExpr": {"limits": {"cpu": "cpu"}}}}]})
+    };
+    let field = "spec.containers[0].resourcesPolicy.targetContainersNameRegex";
+    let long = "a".repeat(5_000);
+    for (pattern, is_good) in
+        [("^app-.*$", true), ("(", false), ("", false), (&*long, false), (r"\w{1000}{100}", false)]
+    {
+        assert_eq!(fields(policy(pattern)), if is_good { vec![] } else { vec![field.to_owned()] }, "{pattern}");
+    }
+}
+
+#[test]
+fn decision_36_a_launch_priority_that_is_none_is_refused() {
+    let with = |value: &str| json!([{"name": "agent", "image": "a:1", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": value}]}]);
+    assert_eq!(fields(json!({"containers": with("5")})), Vec::<String>::new());
+    assert_eq!(fields(json!({"containers": with("soon")})), ["spec.containers[0].env"]);
+    assert_eq!(
+        fields(json!({"initContainers": with("soon"), "containers": []})),
+        Vec::<String>::new(),
+        "nobody reads it"
+    );
+}
+
+#[test]
 fn e4_a_word_that_nobody_knows_is_refused_wherever_it_stands() {
     let odd = json!({"name": "agent", "image": "a:1", "podInjectPolicy": "Somewhere", "shareVolumePolicy": {"type": "on"},
         "shareVolumeDevicePolicy": {"type": "on"}, "upgradeStrategy": {"upgradeType": "Warm"},

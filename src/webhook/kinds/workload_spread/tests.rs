@@ -58,6 +58,24 @@ fn a_patch_is_tried_on_the_template_of_the_target() {
 }
 
 #[test]
+fn a_patch_of_a_label_by_which_the_target_selects_its_pods_is_a_cause() {
+    let target = json!({"kind": "CloneSet", "metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}}}});
+    for (labels, refused) in [
+        (json!({"app": "other"}), true),
+        (json!({"app": null}), true),
+        (json!({"$patch": "replace", "zone": "a"}), true),
+        (json!({"app": "web", "zone": "a"}), false),
+    ] {
+        let subset = json!({"name": "a", "patch": {"metadata": {"labels": labels}}});
+        let (tried, causes) = trials(&spread(json!({"spec": {"subsets": [subset]}})), None, Some(&target)).unwrap();
+        let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+        let wanted: &[&str] = if refused { &["spec.subsets[0].patch.metadata.labels"] } else { &[] };
+        assert_eq!((tried.len(), fields.as_slice()), (usize::from(!refused), wanted), "{labels}");
+    }
+}
+
+#[test]
 fn a_patch_that_does_not_merge_is_a_cause() {
     let spread =
         spread(json!({"spec": {"subsets": [{"name": "a", "patch": {"spec": {"containers": [{"image": "x"}]}}}]}}));
@@ -76,4 +94,79 @@ fn c8_claim_templates_are_volumes_of_what_is_tried() {
         body["template"]["spec"]["volumes"],
         json!([{"name": "data", "persistentVolumeClaim": {"claimName": "claim"}}])
     );
+}
+
+/// What the API server was asked: method and path, with the body of what was sent.
+type Asked = Arc<std::sync::Mutex<Vec<(String, Value)>>>;
+
+/// An API server with one StatefulSet of each group, which finds no fault with a template.
+fn context(gates: &[&str]) -> (Arc<Context>, Asked) {
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
+    let asked = Asked::default();
+    let log = asked.clone();
+    let service = tower::service_fn(move |http: http::Request<Body>| {
+        let log = log.clone();
+        async move {
+            let (parts, body) = http.into_parts();
+            let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap_or_default();
+            let path = parts.uri.path().to_owned();
+            log.lock().unwrap().push((format!("{} {path}", parts.method), body.clone()));
+            let container = |image: &str| json!({"name": "main", "image": image, "volumeMounts": [{"name": "data", "mountPath": "/d"}]});
+            let set = |image: &str| {
+                json!({"metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": [container(image)]}},
+                    "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}})
+            };
+            let (code, answer) = match path.as_str() {
+                "/apis/apps/v1/namespaces/ns/statefulsets/web" => (200, set("native")),
+                "/apis/apps.kruise.io/v1beta1/namespaces/ns/statefulsets/web" => (200, set("advanced")),
+                "/apis/apps.kruise.io/v1alpha1/namespaces/ns/workloadspreads" => {
+                    (200, json!({"metadata": {}, "items": []}))
+                }
+                path if path.ends_with("/podtemplates") => (201, body),
+                _ => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "no"})),
+            };
+            let response = http::Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, std::convert::Infallible>(response.unwrap())
+        }
+    });
+    let gates = crate::api::feature_gates::FeatureGates::parse(gates, None).unwrap();
+    let client = kube::Client::new(service, "default");
+    (Arc::new(Context::new(gates, client, "kruise-system".into(), Default::default()).0), asked)
+}
+
+fn creation(spread: &WorkloadSpread) -> Request {
+    let object = json!(spread);
+    serde_json::from_value(
+        json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "name": "ws", "object": object}),
+    )
+    .unwrap()
+}
+
+#[tokio::test]
+async fn c1_with_its_gate_off_none_can_be_created() {
+    let (context, asked) = context(&["WorkloadSpread=false"]);
+    let denied = handle(context, creation(&spread(json!({})))).await.unwrap_err();
+    assert!(denied.code == 403 && denied.message.contains("WorkloadSpread is off"), "{denied:?}");
+    assert_eq!(*asked.lock().unwrap(), []);
+}
+
+#[tokio::test]
+async fn c11_a_patch_is_tried_on_the_stateful_set_of_its_own_group() {
+    for (api_version, image) in [("apps/v1", "native"), ("apps.kruise.io/v1alpha1", "advanced")] {
+        let (context, asked) = context(&[]);
+        let target = json!({"apiVersion": api_version, "kind": "StatefulSet"});
+        let patch = json!({"metadata": {"labels": {"zone": "a"}}});
+        let object = spread(json!({"spec": {"targetRef": target, "subsets": [{"name": "a", "patch": patch}]}}));
+        handle(context, creation(&object)).await.unwrap();
+        let asked = asked.lock().unwrap();
+        let tried: Vec<&Value> =
+            asked.iter().filter(|(what, _)| what.starts_with("POST")).map(|(_, body)| &body["template"]).collect();
+        assert_eq!(tried.len(), 1, "{asked:?}");
+        assert_eq!(
+            (&tried[0]["spec"]["containers"][0]["image"], &tried[0]["metadata"]["labels"]["zone"]),
+            (&json!(image), &json!("a"))
+        );
+        assert_eq!(tried[0]["spec"]["volumes"][0]["name"], "data", "claims are volumes");
+    }
 }

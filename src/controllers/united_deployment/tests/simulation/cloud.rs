@@ -83,6 +83,8 @@ pub(super) struct Wanted {
     pub(super) min_ready: i64,
     /// Each workload may take all of its Pods out of service at a time, but for its partition.
     pub(super) is_wide: bool,
+    /// Workloads update no Pod by themselves.
+    pub(super) is_paused: bool,
 }
 
 impl Wanted {
@@ -98,6 +100,7 @@ impl Wanted {
             budget: random.chance(60).then(|| i64::try_from(1 + random.below(3)).unwrap()),
             min_ready: [0, 0, 3][random.below(3)],
             is_wide: random.chance(60),
+            is_paused: false,
         };
         wanted.choose_kind(random);
         wanted.choose_bounds(random);
@@ -112,6 +115,7 @@ impl Wanted {
         if self.kind == Deployment {
             self.partitions.clear();
         }
+        self.is_paused &= self.kind != StatefulSet;
     }
 
     /// Numbers of the subsets; the last one has none, so that there is room for any total.
@@ -171,6 +175,14 @@ impl Wanted {
                 spec["minReadySeconds"] = self.min_ready.into();
                 let most = if self.is_wide { "100%" } else { "30%" };
                 spec["strategy"] = json!({"rollingUpdate": {"maxUnavailable": most, "maxSurge": 0}});
+            }
+        }
+        if self.is_paused {
+            match self.kind {
+                ChildKind::AdvancedStatefulSet => spec["updateStrategy"]["rollingUpdate"]["paused"] = true.into(),
+                ChildKind::CloneSet => spec["updateStrategy"]["paused"] = true.into(),
+                ChildKind::Deployment => spec["paused"] = true.into(),
+                ChildKind::StatefulSet => {}
             }
         }
         let subset = |subset: &Subset| {
@@ -247,8 +259,15 @@ pub(super) fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
+/// The subset of a Pod by its label, of a workload by its selector: a label can be taken off.
 pub(super) fn subset_of(object: &Value) -> &str {
-    object["metadata"]["labels"][labels::SUBSET_NAME].as_str().unwrap_or_default()
+    let selector = object["spec"]["selector"]["matchLabels"][labels::SUBSET_NAME].as_str();
+    selector.or(object["metadata"]["labels"][labels::SUBSET_NAME].as_str()).unwrap_or_default()
+}
+
+fn is_paused(spec: &Value) -> bool {
+    let all = ["/paused", "/updateStrategy/paused", "/updateStrategy/rollingUpdate/paused"];
+    all.iter().any(|at| spec.pointer(at) == Some(&Value::Bool(true)))
 }
 
 fn min_ready(kind: ChildKind, spec: &Value) -> i64 {
@@ -296,6 +315,7 @@ enum Effect {
 /// A Pod as the controller knew it.
 #[derive(Clone, Debug)]
 pub(super) struct PodKnown {
+    uid: String,
     pub(super) workload: String,
     pub(super) is_ready: bool,
     pub(super) is_available: bool,
@@ -308,6 +328,8 @@ pub(super) struct WorkloadKnown {
     pub(super) subset: String,
     pub(super) kind: Option<ChildKind>,
     pub(super) is_deleting: bool,
+    /// Replicas, how many its partition keeps, and how many are updated as its status says. None: its status is about an older spec.
+    pub(super) told: Option<(i64, i64, i64)>,
 }
 
 /// A pass of the controller: what it knew, and what was there before and after.
@@ -318,6 +340,8 @@ pub(super) struct PassSeen {
     pub(super) now: Timestamp,
     pub(super) pods: Vec<PodKnown>,
     pub(super) workloads: Vec<WorkloadKnown>,
+    /// The same at its end.
+    pub(super) workloads_then: Vec<WorkloadKnown>,
     /// Subsets of which it knew that no Pod finds a place in them for now.
     pub(super) closed: Vec<String>,
     pub(super) before: BTreeMap<String, Arc<Value>>,
@@ -628,6 +652,9 @@ impl Cloud {
                 status[key] = count.into();
             }
         }
+        if kind != ChildKind::Deployment {
+            status["updateRevision"] = made_from.clone();
+        }
         if workload["status"] != status {
             effects.push(Effect::Count(path.to_owned(), status));
         }
@@ -639,7 +666,7 @@ impl Cloud {
             let surplus =
                 pods.iter().max_by_key(|(path, _)| ordinal_of(path)).filter(|(path, _)| ordinal_of(path) >= replicas);
             effects.extend(surplus.map(|(path, _)| Effect::Remove((*path).clone())));
-            for ordinal in (partition(kind, spec)..replicas).rev() {
+            for ordinal in (partition(kind, spec)..replicas).rev().filter(|_| !is_paused(spec)) {
                 let Some((pod_path, pod)) = pods.iter().find(|(path, _)| ordinal_of(path) == ordinal) else { break };
                 if !has_it(pod) {
                     effects.push(Effect::Roll(path.to_owned(), (*pod_path).clone()));
@@ -658,7 +685,8 @@ impl Cloud {
             effects.extend(first.map(|(path, _)| Effect::Remove((*path).clone())));
         }
         let old: Vec<_> = pods.iter().filter(|(_, pod)| !has_it(pod)).collect();
-        if i64::try_from(old.len()).unwrap() > partition(kind, spec)
+        if !is_paused(spec)
+            && i64::try_from(old.len()).unwrap() > partition(kind, spec)
             && let Some((pod_path, pod)) = old.iter().min_by_key(|(_, pod)| available(pod))
         {
             let up = i64::try_from(count(&available)).unwrap();
@@ -683,7 +711,10 @@ impl Cloud {
             .count();
         let is_kept = match ordinal {
             Some(ordinal) => ordinal < kept,
-            None => i64::try_from(old).unwrap() < kept,
+            // A Deployment that is paused makes no ReplicaSet.
+            None => {
+                i64::try_from(old).unwrap() < kept || (kind == ChildKind::Deployment && is_paused(&workload["spec"]))
+            }
         };
         let template = if is_kept { current } else { template };
         self.made += 1;
@@ -704,6 +735,9 @@ impl Cloud {
         let mut pod = json!({"metadata": {"name": pod_name, "namespace": "ns", "ownerReferences": [owner], "labels": template["metadata"]["labels"],
             "annotations": {MADE_FROM: identity(&template)}}, "spec": template["spec"], "status": {"phase": "Pending"}});
         pod["metadata"]["annotations"]["patched"] = template["metadata"]["annotations"]["patched"].clone();
+        if kind != ChildKind::Deployment {
+            pod["metadata"]["labels"][labels::CONTROLLER_REVISION_HASH] = identity(&template).into();
+        }
         let at = format!("{PODS}{pod_name}");
         let pod = lock(&self.server).put(&at, pod);
         if let Some(awaited) = self.awaited.get_mut(&uid).filter(|awaited| **awaited > 0) {
@@ -716,18 +750,14 @@ impl Cloud {
     fn roll(&mut self, path: &str, pod_path: &str, random: &mut Random) -> String {
         let (Some(workload), Some(pod)) = (self.get(path), self.get(pod_path)) else { return String::new() };
         let template = &workload["spec"]["template"];
-        let is_new = pod["metadata"]["labels"][labels::UNITED_REVISION]
-            != template["metadata"]["labels"][labels::UNITED_REVISION];
         let (uid, of) = (text(&pod, "/metadata/uid").to_owned(), text(&workload, "/metadata/uid").to_owned());
         self.note("Pods rolled");
         let kind = ChildKind::ALL.into_iter().find(|kind| path.starts_with(&directory(*kind))).unwrap();
         let is_up = is_available(&pod, min_ready(kind, &workload["spec"]), clock::now().wall);
         let excused = self.excused.entry(of.clone()).or_default();
         let is_excused = *excused > 0;
-        if is_new {
-            *excused = (*excused - 1).max(0);
-        }
-        let counts = self.rolled.contains(&uid) || (is_new && is_up && !is_excused);
+        *excused = (*excused - 1).max(0);
+        let counts = self.rolled.contains(&uid) || (is_up && !is_excused);
         if path.starts_with(&directory(ChildKind::CloneSet)) && random.chance(50) {
             let ready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(clock::now().wall)}]);
             let mut changed = Value::clone(&pod);
@@ -736,6 +766,7 @@ impl Cloud {
                 &json!({"metadata": {"labels": template["metadata"]["labels"],
                 "annotations": {MADE_FROM: identity(template), "patched": template["metadata"]["annotations"]["patched"]}}}),
             );
+            changed["metadata"]["labels"][labels::CONTROLLER_REVISION_HASH] = identity(template).into();
             changed["spec"]["containers"] = template["spec"]["containers"].clone();
             if !text(&pod, "/spec/nodeName").is_empty() {
                 changed["status"]["conditions"] = ready;
@@ -837,20 +868,14 @@ impl Cloud {
         let wanted = self.asked.get(&generation).filter(|_| object.is_some()).cloned();
         let min_ready = SignedDuration::from_secs(wanted.as_ref().map_or(0, |wanted| wanted.min_ready));
         let known = |pod: &Arc<PodView>| PodKnown {
+            uid: pod.uid().to_owned(),
             workload: pod.controller.as_ref().map_or("", |owner| owner.uid.trim_start_matches("rs-")).to_owned(),
             is_ready: pod.condition_is_true("Ready"),
             is_available: pod.condition_is_true("Ready")
                 && pod.ready_since.is_some_and(|since| since + min_ready <= now),
         };
         let pods: Vec<PodKnown> = self.controller.context.pods.list().iter().map(known).collect();
-        let children = self.controller.children.of(&uid).into_iter();
-        let children = children.map(|seen| WorkloadKnown {
-            uid: seen.uid,
-            subset: seen.subset,
-            kind: seen.kind,
-            is_deleting: seen.is_deleting,
-        });
-        let known_workloads = children.collect();
+        let workloads = self.known_workloads(&uid);
         let statuses =
             object.iter().filter_map(|object| object.status.as_ref()).flat_map(|status| &status.subset_statuses);
         let is_closed = |condition: &crate::api::apps::united_deployment::UnitedCondition| {
@@ -871,17 +896,29 @@ impl Cloud {
         let next = self.controller.reconcile(&key).await;
         let writes = lock(&self.writes)[from..].to_vec();
         let after = self.objects();
-        for (_, path, workload) in workloads(&after) {
+        for (_, path, workload) in self::workloads(&after) {
             if before.get(&path).is_some_and(|before| before["spec"] == workload["spec"]) {
                 continue;
             }
             let of = text(&workload, "/metadata/uid");
+            // Those that are down and have been updated already make no room for others.
             let up = pods.iter().filter(|pod| pod.workload == of && pod.is_available).count();
-            let down = number(&workload, "/spec/replicas") - i64::try_from(up).unwrap();
+            let made_from = identity(&workload["spec"]["template"]);
+            let is_back_soon = |pod: &Value| {
+                workload_of(pod) == of
+                    && pod["metadata"]["annotations"][MADE_FROM] == made_from
+                    && !pods.iter().any(|known| known.uid == text(pod, "/metadata/uid") && known.is_available)
+            };
+            let there = before.range(PODS.to_owned()..).take_while(|(path, _)| path.starts_with(PODS));
+            let back = i64::try_from(there.filter(|(_, pod)| is_back_soon(pod)).count()).unwrap();
+            let awaited = self.awaited.get(of).copied().unwrap_or_default();
+            let up = i64::try_from(up).unwrap();
+            let down = (number(&workload, "/spec/replicas") - up - back - awaited).max(0);
             let excused = self.excused.entry(of.to_owned()).or_default();
             *excused = (*excused).max(if is_blind { number(&workload, "/spec/replicas") } else { down });
         }
-        self.pass = Some(PassSeen { wanted, uid, now, pods, workloads: known_workloads, closed, before, after });
+        let workloads_then = self.known_workloads(&uid);
+        self.pass = Some(PassSeen { wanted, uid, now, pods, workloads, workloads_then, closed, before, after });
         let said = format!("pass: {:?} {}", next.as_ref().map_err(ToString::to_string), writes.join("; "));
         self.controller.queue.done(key, next);
         if self.life.load(Ordering::Relaxed) < 0 {
@@ -890,6 +927,18 @@ impl Cloud {
             return Ok(format!("{said}; the manager has ended, and starts anew"));
         }
         Ok(said)
+    }
+
+    /// The workloads as the controller knows them.
+    fn known_workloads(&self, uid: &str) -> Vec<WorkloadKnown> {
+        let known = self.controller.children.of(uid).into_iter().map(|seen| {
+            let (spec, kind) = (&seen.object["spec"], seen.kind.unwrap());
+            let is_told = number(&seen.status, "/observedGeneration") == seen.generation;
+            let updated = number(&seen.status, "/updatedReplicas");
+            let told = is_told.then(|| (number(spec, "/replicas"), partition(kind, spec), updated));
+            WorkloadKnown { uid: seen.uid, subset: seen.subset, kind: seen.kind, is_deleting: seen.is_deleting, told }
+        });
+        known.collect()
     }
 
     fn own(&self) -> Vec<(String, Arc<Value>)> {
@@ -943,6 +992,18 @@ impl Cloud {
             10 => {
                 wanted.choose_kind(random);
                 "kinds"
+            }
+            11 if wanted.kind != ChildKind::StatefulSet => {
+                wanted.is_paused = !wanted.is_paused;
+                "pauses"
+            }
+            12 => {
+                wanted.mode = [Mode::Shares, Mode::Bounds, Mode::Adaptive, Mode::Reserving][random.below(4)];
+                if wanted.mode == Mode::Reserving && wanted.kind.has_ordinals() {
+                    wanted.choose_kind(random);
+                }
+                wanted.choose_bounds(random);
+                "strategies"
             }
             _ => "nothing",
         };
@@ -1035,6 +1096,11 @@ impl Cloud {
                 lock(&self.server).put(&format!("{directory}/{name}"), second);
                 ("second workloads", name)
             }
+            3 => {
+                let no_label = json!({"metadata": {"labels": {labels::SUBSET_NAME: null}}});
+                lock(&self.server).change(path, &no_label);
+                ("labels taken off", path.clone())
+            }
             _ => {
                 self.uid = format!("u-{}", self.generation);
                 self.apply();
@@ -1083,20 +1149,20 @@ impl Driver for Cloud {
     type Seen = Seen;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        let (what, said) = match random.below(24) {
-            what @ 0..=10 => {
+        let (what, said) = match random.below(27) {
+            what @ 0..=12 => {
                 let what = self.change_wanted(what, random);
                 (what, format!("{:?}", self.wanted))
             }
-            what @ 11..=15 => self.turn_world(what - 11, random),
-            what @ 16..=18 => self.turn_workload(what - 16, random),
-            19 if random.chance(50) => self.turn_workload(3, random),
-            20 | 21 => ("faults", lock(&self.server).fail(random)),
-            22 => {
+            what @ 13..=17 => self.turn_world(what - 13, random),
+            what @ 18..=21 => self.turn_workload(what - 18, random),
+            22 if random.chance(50) => self.turn_workload(4, random),
+            23 | 24 => ("faults", lock(&self.server).fail(random)),
+            25 => {
                 self.life.store(i64::try_from(random.below(4)).unwrap(), Ordering::Relaxed);
                 ("ends", "the manager ends soon".into())
             }
-            23 => {
+            26 => {
                 self.restart_manager();
                 ("starts", "a new manager".into())
             }
@@ -1115,9 +1181,10 @@ impl Driver for Cloud {
         if wanted.image.starts_with("bad") {
             wanted.image = "i:5".into();
         }
-        // A partition may keep Pods on a revision that never runs.
+        // A partition or a pause may keep Pods on a revision that never runs.
         if self.asked.values().any(|asked| asked.image.starts_with("bad")) {
             wanted.partitions.clear();
+            wanted.is_paused = false;
         }
         wanted.total = wanted.total.max(wanted.fixed());
         self.apply();

@@ -137,6 +137,7 @@ impl Promises {
             u64::try_from(marked(&pass.after).saturating_sub(marked(&pass.before))).unwrap(),
         );
         let Some(wanted) = &pass.wanted else { return wrongs };
+        self.said(pass, wanted, &mut wrongs);
         for (kind, path, object) in &after {
             let old = pass.before.get(path);
             if old.is_some_and(|old| Arc::ptr_eq(old, object) || without_status(old) == without_status(object)) {
@@ -159,6 +160,31 @@ impl Promises {
             }
         }
         wrongs
+    }
+
+    /// That it is Ready is said when the controllers of its workloads have told that they are through.
+    fn said(&mut self, pass: &PassSeen, wanted: &Wanted, wrongs: &mut Vec<String>) {
+        let is_ready = |status: &Value| {
+            let mut conditions = status["conditions"].as_array().into_iter().flatten();
+            conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        };
+        let status = |objects: &Objects| objects.get(UNITED).map(|united| united["status"].clone()).unwrap_or_default();
+        let now = status(&pass.after);
+        if !is_ready(&now) || now == status(&pass.before) {
+            return;
+        }
+        self.acts.note("Ready said");
+        let there = own(&pass.after, &pass.uid);
+        let is_there = |known: &&WorkloadKnown| there.iter().any(|(_, _, of)| text(of, "/metadata/uid") == known.uid);
+        for known in pass.workloads_then.iter().filter(is_there) {
+            let is_through = match known.told {
+                Some((replicas, kept, updated)) => wanted.is_paused || updated >= replicas - kept,
+                None => false,
+            };
+            if !is_through {
+                wrongs.push(format!("it is said to be Ready, and {known:?} is not through"));
+            }
+        }
     }
 
     /// A workload is made or changed.
@@ -329,6 +355,7 @@ impl Model for Promises {
             );
             if text(template, "/spec/containers/0/image") != wanted.image
                 || labels[labels::UNITED_REVISION] != update
+                || labels[labels::SUBSET_NAME] != *subset
                 || template["metadata"]["labels"][labels::UNITED_REVISION] != update
                 || patch != of.patch
                 || zone != subset
@@ -352,14 +379,17 @@ impl Model for Promises {
             let count = |is: &dyn Fn(&Value) -> bool| i64::try_from(own.iter().filter(|pod| is(pod)).count()).unwrap();
             let is_updated = |pod: &Value| pod["metadata"]["labels"][labels::UNITED_REVISION] == update;
             let up = count(&|pod| is_available(pod, wanted.min_ready, now));
-            if (count(&|_| true), up) != (asked, asked) || count(&is_updated) < asked - kept {
+            let is_behind = !wanted.is_paused && count(&is_updated) < asked - kept;
+            if (count(&|_| true), up) != (asked, asked) || is_behind {
                 missing.push(format!(
                     "of {asked} Pods of {subset} {} are there and {up} available, {} updated",
                     own.len(),
                     count(&is_updated)
                 ));
             }
-            if count(&|pod| pod["metadata"]["labels"][labels::RESERVED_POD] == "true") > 0 {
+            // Without reservation nobody reads the mark.
+            let is_marked = |pod: &Value| pod["metadata"]["labels"][labels::RESERVED_POD] == "true";
+            if wanted.mode == Mode::Reserving && count(&is_marked) > 0 {
                 missing.push(format!("Pods of {subset} are still marked"));
             }
             let these = [
@@ -427,7 +457,7 @@ impl Promises {
             let all = status["conditions"].as_array().into_iter().flatten();
             all.filter(|condition| condition["type"] == type_).collect::<Vec<_>>()
         };
-        let is_held = wanted.partitions.values().any(|kept| *kept > 0);
+        let is_held = wanted.is_paused || wanted.partitions.values().any(|kept| *kept > 0);
         for (type_, wants) in [
             ("Ready", "True"),
             ("Reconciling", "False"),

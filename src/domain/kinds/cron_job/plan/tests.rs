@@ -24,6 +24,7 @@ fn child(slot: &str, end: Option<bool>) -> CronChild {
         name: make::name("cron", slot),
         uid: format!("uid-{}", slot.as_second()),
         version: "1".into(),
+        created: Some(slot),
         slot: Some(slot),
         begun: Some(slot),
         end: end.map(|succeeded| JobEnd { succeeded, at: None }),
@@ -64,6 +65,45 @@ fn e37_a_slot_is_not_run_again_when_its_job_is_gone() {
     let ended = [child("2026-01-01T01:00:00Z", Some(true))];
     assert_eq!(decide(&not_yet, &ended, "2026-01-01T01:30:00Z").discard, []);
     assert_eq!(decide(&ran, &ended, "2026-01-01T01:30:00Z").discard, ended);
+}
+
+#[test]
+fn a_job_with_a_slot_that_lies_ahead_of_its_creation_ends_no_schedule() {
+    let (cron, now) = (cron(json!({}), None), "2026-01-01T01:00:01Z");
+    for (slot, created, counts) in [
+        ("2026-01-01T01:00:00Z", Some("2026-01-01T01:00:00Z"), true),
+        // The API server's clock is behind ours.
+        ("2026-01-01T01:00:00Z", Some("2026-01-01T00:50:00Z"), true),
+        // Ours was set back since.
+        ("2026-01-01T03:00:00Z", Some("2026-01-01T02:59:01Z"), true),
+        ("2026-01-01T03:00:00Z", Some("2026-01-01T02:58:59Z"), false),
+        ("2099-01-01T00:00:00Z", Some("2026-01-01T00:30:00Z"), false),
+    ] {
+        let made = CronChild { created: created.map(at), ..child(slot, None) };
+        let plan = decide(&cron, &[made], now);
+        assert_eq!(plan.last, counts.then(|| at(slot)), "{slot} {created:?}");
+        assert_eq!(plan.run.is_some(), !counts, "{slot} {created:?}");
+    }
+}
+
+#[test]
+fn a_success_later_than_the_recorded_one_is_news() {
+    let ended = |succeeded: bool, end: Option<&str>| CronChild {
+        end: Some(JobEnd { succeeded, at: end.map(at) }),
+        ..child("2026-01-01T01:00:00Z", None)
+    };
+    for (recorded, child, news) in [
+        (None, ended(true, Some("2026-01-01T01:00:09Z")), true),
+        (Some("2026-01-01T01:00:08Z"), ended(true, Some("2026-01-01T01:00:09Z")), true),
+        (Some("2026-01-01T01:00:09Z"), ended(true, Some("2026-01-01T01:00:09.5Z")), false),
+        (None, ended(false, Some("2026-01-01T01:00:09Z")), false),
+        (None, ended(true, None), false),
+    ] {
+        let status =
+            AdvancedCronJobStatus { last_successful_time: recorded.map(at), ..AdvancedCronJobStatus::default() };
+        assert_eq!(is_news(Some(&status), &child), news, "{recorded:?} {child:?}");
+    }
+    assert!(is_news(None, &ended(true, Some("2026-01-01T01:00:09Z"))));
 }
 
 #[test]

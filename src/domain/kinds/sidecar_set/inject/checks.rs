@@ -8,6 +8,7 @@ use super::{
     container::{items, name},
     merge::Slot,
 };
+use crate::{domain::pod::launch_priority, k8s::invalid::Invalid};
 
 /// What is wrong with a sidecar in a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,14 +32,19 @@ pub(super) enum Conflict {
         /// The port.
         port: u64,
     },
+    /// A launch priority that is none.
+    #[error("{0}")]
+    Priority(String),
 }
 
-/// The first SidecarSet whose sidecars the API server would refuse, and why. `volumes` are the names of all volumes.
+/// The first SidecarSet for whose sidecars the Pod would be refused, and why. `volumes` are the names of all volumes;
+/// `reads_priorities`: the variables of containers say in which order they start.
 pub(super) fn first(
     spec: &Value,
     init: &[Slot],
     regular: &[Slot],
     volumes: &BTreeSet<&str>,
+    reads_priorities: bool,
 ) -> Result<(), (usize, Conflict)> {
     for slot in regular {
         let same = init.iter().find(|other| name(&other.value) == name(&slot.value));
@@ -52,6 +58,11 @@ pub(super) fn first(
         if let Some(volume) = mounted.into_iter().find(|volume| !volumes.contains(volume)) {
             let container = name(&slot.value).to_owned();
             return Err((set, Conflict::NoVolume { container, volume: volume.to_owned() }));
+        }
+    }
+    for slot in regular.iter().filter(|_| reads_priorities) {
+        if let (Some(set), Err(Invalid(why))) = (slot.set, launch_priority::priority(&slot.value)) {
+            return Err((set, Conflict::Priority(why)));
         }
     }
     host_ports(spec, regular)

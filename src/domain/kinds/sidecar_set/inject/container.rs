@@ -136,10 +136,10 @@ impl<'a> Subject<'a> {
 
     /// The container that a variable is taken from; None: there is none, or the reference is none.
     fn source(&self, transfer: &Value) -> Option<&'a Value> {
-        let reference = &transfer["sourceContainerNameFrom"];
+        let reference = &transfer["sourceContainerNameFrom"]["fieldRef"];
         let wanted = match reference.is_null() {
             true => transfer["sourceContainerName"].as_str()?,
-            false => self.field(reference["fieldRef"]["fieldPath"].as_str()?)?,
+            false => self.field(reference["fieldPath"].as_str()?)?,
         };
         items(&self.pod["spec"], "containers").find(|container| name(container) == wanted)
     }

@@ -18,7 +18,7 @@ use super::{
     notes::{Injected, PodNotes},
 };
 use crate::{
-    api::labels::{SIDECAR_SETS_LEFT_OUT, STATIC_POD_MIRROR},
+    api::labels::{LAUNCH_PRIORITY, LAUNCH_PRIORITY_ORDERED, SIDECAR_SETS_LEFT_OUT, STATIC_POD_MIRROR},
     k8s::limits::MOST_ANNOTATIONS,
 };
 
@@ -150,7 +150,8 @@ fn attempt(pod: &Value, sets: &[&Set<'_>], settings: Settings) -> Result<Attempt
     let of_set = |i: usize| sets.get(i).map_or_else(PodLevel::default, |set| set.pod_level);
     let (resources, remarks) = pod_level::adjust(spec, &mut init, &mut regular, of_set);
     let all: BTreeSet<&str> = items(spec, "volumes").chain(&volumes).map(name).collect();
-    checks::first(spec, &init, &regular, &all).map_err(|(i, conflict)| (i, conflict.to_string()))?;
+    let reads_priorities = annotations.get(LAUNCH_PRIORITY).is_none_or(|priority| *priority != LAUNCH_PRIORITY_ORDERED);
+    checks::first(spec, &init, &regular, &all, reads_priorities).map_err(|(i, conflict)| (i, conflict.to_string()))?;
 
     let notes = noted(&annotations, sets, settings.now);
     write_notes(&mut annotations, sets, &notes);

@@ -261,6 +261,10 @@ fn a13_the_source_of_a_variable_may_be_named_by_an_annotation_or_label() {
         let after = after(&pod, &reference(path));
         assert_eq!(environment(&after["spec"]["containers"][0]), ["IS_INJECTED", "A"], "{path}");
     }
+    let mut own = sidecar("own");
+    own["transferEnv"] = json!([{"sourceContainerName": "main", "sourceContainerNameFrom": {}, "envName": "A"}]);
+    let after = after(&pod, &json!({"containers": [own]}));
+    assert_eq!(environment(&after["spec"]["containers"][0]), ["IS_INJECTED", "A"], "it names nothing");
 }
 
 #[test]
@@ -313,6 +317,31 @@ fn e3_a_hot_upgraded_sidecar_without_its_empty_image_is_left_out() {
     );
     assert_eq!(reason(&pod(), &json!({"containers": [{"name": "a"}]})), "container a has no image");
     assert_eq!(reason(&pod(), &json!({"containers": [7]})), "one of its containers is no object");
+}
+
+#[test]
+fn decision_36_a_launch_priority_that_is_none_leaves_out_its_own_set_alone() {
+    let with = |container: &str, variable: Value| {
+        let mut own = sidecar(container);
+        own["env"] = json!([variable]);
+        json!({"containers": [own]})
+    };
+    let name = "KRUISE_CONTAINER_PRIORITY";
+    let good = with("good", json!({"name": name, "value": "5"}));
+    let elsewhere = json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
+    for variable in [json!({"name": name, "value": "soon"}), elsewhere] {
+        let bad = with("bad", variable);
+        let (after, outcome) = outcome(&pod(), &[set("a", &bad), set("b", &good)]);
+        assert_eq!(
+            (outcome.injected, names(&after, "containers")),
+            (vec!["b".into()], vec!["good".into(), "main".into()])
+        );
+        let LeftOut { set: left, reason } = &outcome.left_out[0];
+        assert!(left == "a" && reason.contains(name) && reason.contains("bad"), "{reason}");
+        let mut ordered = pod();
+        ordered["metadata"]["annotations"] = json!({LAUNCH_PRIORITY: LAUNCH_PRIORITY_ORDERED});
+        assert_eq!(names(&self::after(&ordered, &bad), "containers"), ["bad", "main"], "nobody reads it there");
+    }
 }
 
 #[test]

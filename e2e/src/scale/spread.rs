@@ -1,0 +1,230 @@
+//! WorkloadSpread and UnitedDeployment: what the choice of a subset adds to the creation of a Pod, and subsets beside one
+//! workload.
+//!
+//! Pods that are only created have a scheduling gate, and belong to a Job that says that another program manages it: nobody
+//! has work with them. Those that are created beside them have the label and the annotation already that the others get.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use serde_json::{Value, json};
+
+use super::paced::{at_a_pace, rank, store};
+use super::{Census, IMAGES, LONG, Scale, clone_set, in_turn, on_played_nodes, template, warm};
+use crate::kit::{Build, Look, PATIENCE, Test, poll};
+use crate::measure::settle;
+
+const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
+const UNITED: &str = "UnitedDeployment";
+const SUBSETS: [&str; 3] = ["a", "b", "c"];
+/// Pods that the first two subsets may have each; the third may have any number.
+const MOST: usize = 300;
+/// Pods of each side, and how many a second.
+const PACED: (usize, u32) = (900, 90);
+/// Pods of one side before it is the other's turn.
+const TURN: usize = 150;
+
+/// The Job that Pods belong to. No controller of the cluster looks at it.
+fn job() -> Value {
+    json!({ "kind": "Job", "metadata": { "name": "web" }, "spec": { "managedBy": "example.com/bench", "parallelism": 1,
+        "template": { "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": IMAGES[0] }] } } } })
+}
+
+fn spread() -> Value {
+    let subset = |name: &&str| {
+        let mut subset = json!({ "name": name, "patch": { "metadata": { "labels": { "subset": name } } } });
+        if *name != SUBSETS[2] {
+            subset["maxReplicas"] = MOST.into();
+        }
+        subset
+    };
+    json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "WorkloadSpread", "metadata": { "name": "ws" }, "spec": {
+        "targetRef": { "apiVersion": "batch/v1", "kind": "Job", "name": "web" },
+        "subsets": SUBSETS.iter().map(subset).collect::<Vec<_>>() } })
+}
+
+/// A Pod of the Job that nobody runs.
+fn pod(name: &str, job_uid: &str) -> Value {
+    let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": "web", "uid": job_uid, "controller": true });
+    let spec = json!({ "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+        "schedulingGates": [{ "name": "example.com/never" }],
+        "containers": [{ "name": "main", "image": "registry.example/main:v1" }] });
+    json!({ "kind": "Pod", "metadata": { "name": name, "labels": { "app": "web" }, "ownerReferences": [owner] },
+        "spec": on_played_nodes(spec) })
+}
+
+/// The same with what a subset gives, under other names.
+fn written_out(name: &str, job_uid: &str) -> Value {
+    let note = json!({ "name": "ws", "subset": "a" }).to_string();
+    pod(name, job_uid)
+        .with("/metadata/labels/other", "a")
+        .with("/metadata/annotations", json!({ "example.com/matched-with-nothing": note }))
+}
+
+/// One side: a namespace with the Job, and with the WorkloadSpread or without.
+struct Pods {
+    t: Test,
+    job_uid: String,
+    is_spread: bool,
+    times: Vec<f64>,
+    rates: Vec<f64>,
+}
+
+impl Pods {
+    async fn prepare(is_spread: bool) -> Result<Self> {
+        let t = Test::new(if is_spread { "ws-some" } else { "ws-none" }).await?;
+        let job_uid = t.create(job()).await?.text("/metadata/uid").to_owned();
+        if is_spread {
+            t.create(spread()).await?;
+            poll("new Pods to get a subset", PATIENCE, async || {
+                let object: DynamicObject = serde_json::from_value(pod("try", &job_uid).with("/apiVersion", "v1"))?;
+                let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+                let tried = serde_json::to_value(t.api("Pod").create(&dry_run, &object).await?)?;
+                ensure!(tried.has(NOTE), "it has none");
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(Self { t, job_uid, is_spread, times: Vec::new(), rates: Vec::new() })
+    }
+
+    fn made(&self, name: &str) -> Value {
+        if self.is_spread { pod(name, &self.job_uid) } else { written_out(name, &self.job_uid) }
+    }
+
+    /// Pods of the first two subsets beyond their limit, and Pods without a subset.
+    async fn wrong(&self) -> Result<(usize, usize)> {
+        let all = self.t.list("Pod", "app=web").await?;
+        let of = |name: &str| all.iter().filter(|pod| pod.text("/metadata/labels/subset") == name).count();
+        let over = SUBSETS[..2].iter().map(|name| of(name).saturating_sub(MOST)).sum();
+        Ok((over, all.iter().filter(|pod| !pod.has(NOTE)).count()))
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        let at_once = DeleteParams::default().grace_period(0);
+        self.t.api("Pod").delete_collection(&at_once, &ListParams::default()).await?;
+        poll("Pods to be gone", LONG, async || {
+            let left = self.t.list("Pod", "").await?.len();
+            ensure!(left == 0, "{left} are there");
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// A UnitedDeployment with five subsets of CloneSets.
+fn united(name: &str, replicas: usize) -> Value {
+    let labels = json!({ "app": name });
+    let mut of_subset = template(name);
+    of_subset["metadata"]["labels"] = labels.clone();
+    let strategy = json!({ "type": "InPlaceIfPossible", "maxUnavailable": "20%" });
+    let subsets: Vec<Value> = (0..5).map(|i| json!({ "name": format!("s{i}") })).collect();
+    json!({ "kind": UNITED, "metadata": { "name": name }, "spec": { "replicas": replicas,
+        "selector": { "matchLabels": labels },
+        "template": { "cloneSetTemplate": { "metadata": { "labels": labels },
+            "spec": { "template": of_subset, "updateStrategy": strategy } } },
+        "topology": { "subsets": subsets } } })
+}
+
+impl Scale<'_> {
+    pub(super) async fn spreads(&mut self) -> Result<()> {
+        self.pods_get_subsets().await?;
+        self.subsets_come().await
+    }
+
+    /// Creations of Pods under a WorkloadSpread beside creations of equal Pods without.
+    async fn pods_get_subsets(&mut self) -> Result<()> {
+        let mut sides = [Pods::prepare(true).await?, Pods::prepare(false).await?];
+        let (each, pace) = PACED;
+        let (mut over, mut without) = (0, 0);
+        for turn in 0..each.div_ceil(TURN) {
+            for index in in_turn(&[0, 1], u8::try_from(turn % 2)?) {
+                let side = &mut sides[index];
+                let pods = (0..TURN).map(|i| side.made(&format!("p-{turn:02}-{i:03}"))).collect();
+                warm(&side.t).await?;
+                let times = at_a_pace(&side.t, pods, pace).await?;
+                side.times.extend(times);
+            }
+        }
+        let count = self.options.pods;
+        let found = sides[0].wrong().await?;
+        (over, without) = (over + found.0, without + found.1);
+        for side in &sides {
+            side.tidy().await?;
+        }
+        settle().await;
+        for round in 0..self.options.rounds {
+            for index in in_turn(&[0, 1], round) {
+                let side = &mut sides[index];
+                warm(&side.t).await?;
+                let pods: Vec<Value> = (0..count).map(|i| side.made(&format!("q-{round}-{i:04}"))).collect();
+                let begun = Instant::now();
+                store(&side.t, pods.into_iter()).await?;
+                side.rates.push(count as f64 / begun.elapsed().as_secs_f64());
+                if side.is_spread {
+                    let found = side.wrong().await?;
+                    (over, without) = (over + found.0, without + found.1);
+                }
+                side.tidy().await?;
+                settle().await;
+            }
+        }
+        let what = "Pod creation under a WorkloadSpread of 3 subsets";
+        let all = each + count * usize::from(self.options.rounds);
+        self.rows.row(&format!("{what}: over a limit"), "0", format!("{over} of {all}"));
+        self.rows.row(&format!("{what}: without a subset"), "", format!("{without} of {all}"));
+        let [with, none] = &sides;
+        let added = |share: f64| (rank(&with.times, share) - rank(&none.times, share)) * 1e3;
+        let value = format!("p50 {:.1} ms, p99 {:.1} ms, n={}", added(0.5), added(0.99), with.times.len());
+        self.rows.row(&format!("{what}: added, {pace} a second"), "p50 8 ms, p99 30 ms", value);
+        let ratios: Vec<f64> = with.rates.iter().zip(&none.rates).map(|(with, none)| with / none).collect();
+        let rates = |rates: &[f64]| super::spread(rates, |rate| format!("{rate:.0}"), " a second").unwrap_or_default();
+        if let Some(ratio) = super::spread(&ratios, |ratio| format!("{ratio:.2}"), "x") {
+            let value = format!("{ratio}: {}, without {}", rates(&with.rates), rates(&none.rates));
+            self.rows.row(&format!("{what}: throughput, beside none"), "0.8x", value);
+        }
+        Ok(())
+    }
+
+    /// 0 -> all over five CloneSets, beside one CloneSet.
+    async fn subsets_come(&mut self) -> Result<()> {
+        let (t, count) = (self.t.clone(), self.options.pods);
+        let mut times = [Vec::new(), Vec::new()];
+        for round in 0..self.options.rounds {
+            for of_five in in_turn(&[false, true], round) {
+                let (kind, who) =
+                    if of_five { (UNITED, "UnitedDeployment of 5") } else { ("CloneSet", "one CloneSet") };
+                let name = format!("ud-{}-{round}", if of_five { "five" } else { "one" });
+                let pods = Census::begin(&t, &name).await?;
+                t.create(if of_five { united(&name, 0) } else { clone_set(&name, 0) }).await?;
+                let seen = |o: &Value| o.int("/status/observedGeneration") >= 1;
+                t.wait_for(kind, &name, "to be seen", PATIENCE, seen).await?;
+                let work = async {
+                    t.patch(kind, &name, json!({ "spec": { "replicas": count } })).await?;
+                    pods.until("Pods to be ready", LONG, |c| c.ready == count).await
+                };
+                let step = self.step(&format!("{who}, 0 -> {count}"), work).await?;
+                times[usize::from(of_five)].push(step.seconds);
+                t.remove(kind, &name).await?;
+                pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+            }
+        }
+        let what = format!("UnitedDeployment, 0 -> {count} over 5 CloneSets");
+        self.beside(&what, "1.1x", &times[1], ("one CloneSet", &times[0]));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pods_of_both_sides_differ_in_names_alone() {
+        let (ours, theirs) = (pod("p", "u"), written_out("p", "u"));
+        assert_eq!(ours["spec"], theirs["spec"]);
+        assert_eq!(ours["metadata"]["ownerReferences"], theirs["metadata"]["ownerReferences"]);
+        assert!(!theirs.has(NOTE) && theirs["metadata"]["labels"]["subset"].is_null());
+    }
+}
