@@ -158,8 +158,10 @@ impl Controller {
         let Some((content, _)) = &job.content else { return Ok(Done::Clean) };
         let (api, name) = (self.objects(job, namespace), job.spec.name.as_str());
         let copied = || Done::Copied(job.hash.clone());
-        if !job.is_watched() && self.write_unread(job, content, namespace).await? {
-            return Ok(copied());
+        if !job.is_watched()
+            && let Some(done) = self.write_unread(job, content, namespace).await?
+        {
+            return Ok(done);
         }
         match self.find(job, namespace).await.map_err(|error| Failure(Operation::Get, error))? {
             Found::Others => Ok(Done::Others),
@@ -190,14 +192,14 @@ impl Controller {
         self.objects(job, namespace).create(&PostParams::default(), &new).await
     }
 
-    /// Writes a copy without having read what is there. Whether that was possible.
-    async fn write_unread(&self, job: &Job, content: &Content, namespace: &str) -> Result<bool, Failure> {
+    /// Writes a copy without having read what is there. None: that was not possible.
+    async fn write_unread(&self, job: &Job, content: &Content, namespace: &str) -> Result<Option<Done>, Failure> {
         let expected = self.memories.with(&job.key, |memory| memory.expected(namespace));
         let (operation, answer) = match expected.unwrap_or(Expected::Unknown) {
-            Expected::Unknown => return Ok(false),
+            Expected::Unknown => return Ok(None),
             Expected::Nothing => (Operation::Create, self.create(job, content, namespace).await),
             Expected::Copy(former) => {
-                let Some(changes) = copy::renewal(&former, content, job.distributor()) else { return Ok(false) };
+                let Some(changes) = copy::renewal(&former, content, job.distributor()) else { return Ok(None) };
                 let changes = serde_json::from_value(changes)
                     .map_err(|error| Failure(Operation::Update, kube::Error::SerdeError(error)))?;
                 self.note_write(job, namespace);
@@ -211,9 +213,11 @@ impl Controller {
             _ => matches!(code(error), Some(403 | 404 | 409 | 422)),
         };
         if answer.as_ref().is_err_and(is_other) {
-            return Ok(false);
+            return Ok(None);
         }
-        self.written(job, operation, answer).map(|()| true)
+        self.written(job, operation, answer)?;
+        let hash = job.hash.clone();
+        Ok(Some(if operation == Operation::Create { Done::Copied(hash) } else { Done::Renewed(hash) }))
     }
 
     async fn remove(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {

@@ -640,7 +640,7 @@ fn simulation_of_persistent_pod_states() {
         ("StatefulSets deleted", 20),
         ("annotations turned", 50),
         ("objects deleted", 20),
-        ("records without their Pods", 30),
+        ("records without their Pods", 15),
         ("records of nodes that are not Ready", 100),
     ]);
 }

@@ -641,7 +641,7 @@ fn simulation_of_workload_spreads() {
         ("recorded deletions", 100),
         ("refused creations", 30),
         ("conflicts of the webhook", 10),
-        ("evicted", 5),
+        ("evicted", 1),
         ("refused writes", 50),
         ("managers that started anew", 30),
         ("managers that ended between writes", 20),

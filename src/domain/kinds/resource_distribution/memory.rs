@@ -126,6 +126,8 @@ pub enum Expected {
 pub enum Done {
     /// The copy is as it should be, with this hash.
     Copied(Arc<str>),
+    /// The copy has got this content without having been read: what others have changed besides is seen in its turn.
+    Renewed(Arc<str>),
     /// There is no copy of ours.
     Clean,
     /// An object of others has the name.
@@ -170,18 +172,20 @@ impl DistributionMemory {
     /// Takes note of what came of a step. `is_seen`: a watch shows the copies, only failures have to be known.
     pub fn note(&mut self, namespace: &str, done: Done, is_seen: bool, now: Duration) {
         let before = self.namespaces.remove(namespace);
+        let looked = before.as_ref().filter(|_| matches!(done, Done::Renewed(_))).map(|known| known.at);
         let (state, failures) = match done {
             Done::Failed(operation, why) => {
                 let why = why.chars().take(LONGEST_ERROR).collect();
                 (State::Failed(operation, why), before.map_or(0, |known| known.failures).saturating_add(1))
             }
-            Done::Copied(_) | Done::Clean | Done::Ending if is_seen => return,
-            Done::Copied(hash) => (State::Copied(hash), 0),
+            Done::Copied(_) | Done::Renewed(_) | Done::Clean | Done::Ending if is_seen => return,
+            Done::Copied(hash) | Done::Renewed(hash) => (State::Copied(hash), 0),
             Done::Clean => (State::Clean, 0),
             Done::Others => (State::Others, 0),
             Done::Ending => (State::Ending, 0),
         };
-        self.namespaces.insert(namespace.to_owned(), Known { state, at: now, failures, is_free: false });
+        self.namespaces
+            .insert(namespace.to_owned(), Known { state, at: looked.unwrap_or(now), failures, is_free: false });
     }
 
     /// What is most likely in a namespace of which nothing can be read.

@@ -108,6 +108,14 @@ fn known(pass: &PassSeen, uid: &str) -> (i64, i64) {
     (count(own().filter(|pod| pod.is_ready).count()), count(own().filter(|pod| pod.is_available).count()))
 }
 
+/// A Pod that is not Ready, under a StatefulSet of `apps/v1`.
+fn is_down_under_stateful_set(pod: &Value) -> bool {
+    let owner = &pod["metadata"]["ownerReferences"][0];
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    (&owner["apiVersion"], &owner["kind"]) == (&"apps/v1".into(), &"StatefulSet".into())
+        && !conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
 impl Promises {
     fn pass(&mut self, pass: &PassSeen) -> Vec<String> {
         let mut wrongs = Vec::new();
@@ -120,6 +128,8 @@ impl Promises {
             }
             match pass.after.get(path) {
                 Some(now) if Arc::ptr_eq(now, object) => {}
+                // One of an old revision that holds up a StatefulSet.
+                None if path.starts_with(PODS) && is_down_under_stateful_set(object) => {}
                 None => wrongs.push(format!("{path} is deleted and is not ours")),
                 Some(now)
                     if path.starts_with(PODS)
