@@ -3,8 +3,6 @@
 //!
 //! Without the right to read Secrets a copy is read by a JSON patch that changes nothing and only tests that the object is
 //! one: the API server answers with the object if it is, and refuses it otherwise, whether policies are in force or not.
-//! Where it is likely what is there, one request does both: a creation is refused where there is something, and a JSON patch
-//! changes only the copy that it tests for.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -25,12 +23,11 @@ use super::{Controller, Job, WriteLabels};
 use crate::{
     api::labels,
     domain::kinds::resource_distribution::{
-        content::{Content, ResourceKind},
+        content::ResourceKind,
         copy::{self, CopyObject, is_copy},
-        memory::{Done, Expected, Operation},
+        memory::{Done, Operation},
         plan::{Step, Steps},
     },
-    k8s::pointer::escaped,
     runtime::{apply::code, clock, events::reference, pass::Pass, slow_start::slow_start, watches::ObjectKey},
 };
 
@@ -158,15 +155,14 @@ impl Controller {
         let Some((content, _)) = &job.content else { return Ok(Done::Clean) };
         let (api, name) = (self.objects(job, namespace), job.spec.name.as_str());
         let copied = || Done::Copied(job.hash.clone());
-        if !job.is_watched()
-            && let Some(done) = self.write_unread(job, content, namespace).await?
-        {
-            return Ok(done);
-        }
         match self.find(job, namespace).await.map_err(|error| Failure(Operation::Get, error))? {
             Found::Others => Ok(Done::Others),
             Found::Nothing => {
-                let made = self.create(job, content, namespace).await;
+                let new = serde_json::from_value(copy::new(content, job.distributor()));
+                let new: DynamicObject =
+                    new.map_err(|error| Failure(Operation::Create, kube::Error::SerdeError(error)))?;
+                self.note_write(job, namespace);
+                let made = api.create(&PostParams::default(), &new).await;
                 self.written(job, Operation::Create, made).map(|()| copied())
             }
             Found::Copy(found) => {
@@ -184,40 +180,6 @@ impl Controller {
                 self.written(job, Operation::Update, changed).map(|()| copied())
             }
         }
-    }
-
-    async fn create(&self, job: &Job, content: &Content, namespace: &str) -> kube::Result<DynamicObject> {
-        let new = serde_json::from_value(copy::new(content, job.distributor())).map_err(kube::Error::SerdeError)?;
-        self.note_write(job, namespace);
-        self.objects(job, namespace).create(&PostParams::default(), &new).await
-    }
-
-    /// Writes a copy without having read what is there. None: that was not possible.
-    async fn write_unread(&self, job: &Job, content: &Content, namespace: &str) -> Result<Option<Done>, Failure> {
-        let expected = self.memories.with(&job.key, |memory| memory.expected(namespace));
-        let (operation, answer) = match expected.unwrap_or(Expected::Unknown) {
-            Expected::Unknown => return Ok(None),
-            Expected::Nothing => (Operation::Create, self.create(job, content, namespace).await),
-            Expected::Copy(former) => {
-                let Some(changes) = copy::renewal(&former, content, job.distributor()) else { return Ok(None) };
-                let changes = serde_json::from_value(changes)
-                    .map_err(|error| Failure(Operation::Update, kube::Error::SerdeError(error)))?;
-                self.note_write(job, namespace);
-                let (api, patch) = (self.objects(job, namespace), Patch::<Value>::Json(changes));
-                (Operation::Update, api.patch(&job.spec.name, &PatchParams::default(), &patch).await)
-            }
-        };
-        // Something else is there: it is read.
-        let is_other = |error: &kube::Error| match operation {
-            Operation::Create => code(error) == Some(409),
-            _ => matches!(code(error), Some(403 | 404 | 409 | 422)),
-        };
-        if answer.as_ref().is_err_and(is_other) {
-            return Ok(None);
-        }
-        self.written(job, operation, answer)?;
-        let hash = job.hash.clone();
-        Ok(Some(if operation == Operation::Create { Done::Copied(hash) } else { Done::Renewed(hash) }))
     }
 
     async fn remove(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {
@@ -286,7 +248,7 @@ impl Controller {
             let nothing = json!({"metadata": {"uid": view.uid, "resourceVersion": view.version}});
             return self.read(job, namespace, Patch::Merge(nothing)).await;
         }
-        let from = escaped(labels::DISTRIBUTED_FROM);
+        let from = labels::DISTRIBUTED_FROM.replace('/', "~1");
         let by_note = [(format!("/metadata/annotations/{from}"), job.object.name())];
         // Somebody may have taken the annotation off. Of what answers, all owners are looked at.
         let by_owner = (0..OWNERS_LOOKED_AT).map(|i| (format!("/metadata/ownerReferences/{i}/uid"), job.object.uid()));

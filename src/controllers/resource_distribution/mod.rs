@@ -180,18 +180,14 @@ impl Controller {
     }
 
     fn distribution_changed(self: &Arc<Self>, change: &Change<'_, ResourceDistribution>) {
-        if is_news(change) {
-            self.follow();
-        }
-        self.take_note(change);
-    }
-
-    /// Those look again whom it concerns.
-    fn take_note(&self, change: &Change<'_, ResourceDistribution>) {
         match change {
-            Change::Applied { new, initial, .. } => {
-                let is_news = is_news(change);
+            Change::Applied { old, new, initial } => {
+                let facts = |object: &ResourceDistribution| {
+                    (object.metadata.uid.clone(), object.metadata.generation, object.is_deleting())
+                };
+                let is_news = old.is_none_or(|old| facts(old) != facts(new));
                 if is_news {
+                    self.follow();
                     self.wake_rivals(new);
                 }
                 if is_news || *initial {
@@ -200,9 +196,11 @@ impl Controller {
             }
             Change::Deleted(old) => {
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
+                self.follow();
                 self.wake_rivals(old);
             }
             Change::Undecodable { key, error } => {
+                self.follow();
                 tracing::error!(distribution = %key, error, "this ResourceDistribution cannot be read and is left alone");
             }
         }
@@ -317,8 +315,7 @@ impl Controller {
         };
         let hash = content.as_ref().map(|content| content.hash.clone()).unwrap_or_default();
         let generation = object.metadata.generation.unwrap_or_default();
-        let is_first = object.status.as_ref().is_none_or(|status| status.succeeded == 0);
-        self.memories.with(key, |memory| memory.enter(generation, content.as_ref(), is_first));
+        self.memories.with(key, |memory| memory.enter(generation, &hash));
         let content = content.map(|content| {
             let fingerprint = fingerprint(&content.body);
             (content, fingerprint)
@@ -409,16 +406,6 @@ impl Controller {
             tracing::warn!(distribution = object.name(), reason, message, "not everything is distributed");
             self.context.events.warning(&reference(object), reason, message);
         }
-    }
-}
-
-/// Whether anything may be wanted that was not wanted before.
-fn is_news(change: &Change<'_, ResourceDistribution>) -> bool {
-    let facts =
-        |object: &ResourceDistribution| (object.metadata.uid.clone(), object.metadata.generation, object.is_deleting());
-    match change {
-        Change::Applied { old, new, .. } => old.is_none_or(|old| facts(old) != facts(new)),
-        Change::Deleted(_) | Change::Undecodable { .. } => true,
     }
 }
 

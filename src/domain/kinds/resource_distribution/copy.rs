@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::content::{Content, Fingerprint, ResourceKind, body_of, fingerprint};
 use crate::{
     api::{apps, group_of, labels},
-    k8s::{merge_patch, pointer::escaped, shared},
+    k8s::{merge_patch, shared},
 };
 
 const KIND: &str = "ResourceDistribution";
@@ -208,29 +208,6 @@ pub fn patch(object: &Value, metadata: &ObjectMeta, content: &Content, of: Distr
     let mut patch = of_body.unwrap_or_else(|| json!({}));
     patch["metadata"] = Value::Object(changes);
     Some(patch)
-}
-
-/// The JSON patch that gives a copy another content without having read it: it tests that the object is a copy with the
-/// former content. None: more than the content differs.
-pub fn renewal(former: &Content, content: &Content, of: Distributor<'_>) -> Option<Value> {
-    let others = |of: &Content| (of.labels.clone(), of.annotations.clone(), of.finalizers.clone());
-    if others(former) != others(content) {
-        return None;
-    }
-    let note = |key: &str| format!("/metadata/annotations/{}", escaped(key));
-    let mut patch = vec![
-        json!({"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": of.uid}),
-        json!({"op": "test", "path": note(labels::DISTRIBUTED_FROM), "value": of.name}),
-        json!({"op": "test", "path": note(labels::DISTRIBUTED_HASH), "value": former.hash}),
-        json!({"op": "replace", "path": note(labels::DISTRIBUTED_HASH), "value": content.hash}),
-    ];
-    for (member, value) in content.body.iter().filter(|(member, value)| former.body.get(*member) != Some(value)) {
-        patch.push(json!({"op": "add", "path": format!("/{member}"), "value": value}));
-    }
-    for member in former.body.keys().filter(|member| !content.body.contains_key(*member)) {
-        patch.push(json!({"op": "remove", "path": format!("/{member}")}));
-    }
-    Some(patch.into())
 }
 
 fn changes_of_metadata(metadata: &ObjectMeta, content: &Content, of: Distributor<'_>) -> Map<String, Value> {

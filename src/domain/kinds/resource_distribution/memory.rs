@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::content::Content;
 use crate::k8s::time::doubled;
 
 /// The first pause after a failure; it doubles with each.
@@ -56,12 +55,6 @@ pub struct DistributionMemory {
     pub(super) began: Option<Duration>,
     /// What was wanted last: the generation, and the hash of the content.
     wanted: (i64, String),
-    /// The content that copies are to have.
-    content: Option<Arc<Content>>,
-    /// The one before it, which some still have.
-    former: Option<Arc<Content>>,
-    /// When this was first remembered, no copy had been made.
-    is_first: Option<bool>,
     /// When the last pass ended.
     pub looked: Option<Duration>,
     /// Calls at the same time.
@@ -110,24 +103,11 @@ pub enum Operation {
     Delete,
 }
 
-/// What is most likely in a namespace.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Expected {
-    /// No object of that name.
-    Nothing,
-    /// A copy with this content.
-    Copy(Arc<Content>),
-    /// Anything.
-    Unknown,
-}
-
 /// What came of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
     /// The copy is as it should be, with this hash.
     Copied(Arc<str>),
-    /// The copy has got this content without having been read: what others have changed besides is seen in its turn.
-    Renewed(Arc<str>),
     /// There is no copy of ours.
     Clean,
     /// An object of others has the name.
@@ -155,13 +135,8 @@ impl Known {
 
 impl DistributionMemory {
     /// At the begin of a pass: what failed, and what is written again and again, is tried at once when something else is
-    /// wanted than before. `is_first`: the status says that no copy has been made.
-    pub fn enter(&mut self, generation: i64, content: Option<&Arc<Content>>, is_first: bool) {
-        self.is_first.get_or_insert(is_first);
-        let hash = content.map_or("", |content| content.hash.as_str());
-        if let Some(content) = content.filter(|_| self.content.as_ref().is_none_or(|before| before.hash != hash)) {
-            self.former = self.content.replace(content.clone());
-        }
+    /// wanted than before.
+    pub fn enter(&mut self, generation: i64, hash: &str) {
         if self.wanted.0 != generation || self.wanted.1 != hash {
             self.wanted = (generation, hash.to_owned());
             self.namespaces.values_mut().for_each(|known| known.is_free = true);
@@ -172,32 +147,18 @@ impl DistributionMemory {
     /// Takes note of what came of a step. `is_seen`: a watch shows the copies, only failures have to be known.
     pub fn note(&mut self, namespace: &str, done: Done, is_seen: bool, now: Duration) {
         let before = self.namespaces.remove(namespace);
-        let looked = before.as_ref().filter(|_| matches!(done, Done::Renewed(_))).map(|known| known.at);
         let (state, failures) = match done {
             Done::Failed(operation, why) => {
                 let why = why.chars().take(LONGEST_ERROR).collect();
                 (State::Failed(operation, why), before.map_or(0, |known| known.failures).saturating_add(1))
             }
-            Done::Copied(_) | Done::Renewed(_) | Done::Clean | Done::Ending if is_seen => return,
-            Done::Copied(hash) | Done::Renewed(hash) => (State::Copied(hash), 0),
+            Done::Copied(_) | Done::Clean | Done::Ending if is_seen => return,
+            Done::Copied(hash) => (State::Copied(hash), 0),
             Done::Clean => (State::Clean, 0),
             Done::Others => (State::Others, 0),
             Done::Ending => (State::Ending, 0),
         };
-        self.namespaces
-            .insert(namespace.to_owned(), Known { state, at: looked.unwrap_or(now), failures, is_free: false });
-    }
-
-    /// What is most likely in a namespace of which nothing can be read.
-    pub fn expected(&self, namespace: &str) -> Expected {
-        match self.namespaces.get(namespace).map(|known| &known.state) {
-            None if self.is_first == Some(true) => Expected::Nothing,
-            Some(State::Copied(hash)) => {
-                let former = self.former.as_ref().filter(|former| former.hash == **hash);
-                former.map_or(Expected::Unknown, |former| Expected::Copy(former.clone()))
-            }
-            _ => Expected::Unknown,
-        }
+        self.namespaces.insert(namespace.to_owned(), Known { state, at: now, failures, is_free: false });
     }
 
     /// A copy is written, or it was tried.
