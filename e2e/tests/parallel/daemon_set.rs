@@ -346,7 +346,10 @@ async fn a_daemon_set_that_is_wrong_is_refused_with_every_field_that_is() -> Res
         t.create(surging).await?;
         let set = t.get(DAEMON_SET, "agent").await?;
         let rolling = set.pointer(ROLLING).context("rollingUpdate")?;
-        assert_eq!(*rolling, json!({ "rollingUpdateType": "Standard", "maxUnavailable": 0, "maxSurge": 1 }));
+        assert_eq!(
+            *rolling,
+            json!({ "rollingUpdateType": "Standard", "maxUnavailable": 0, "maxSurge": 1, "partition": 0 })
+        );
         let labels = json!({ "app": "other" });
         let template = json!({ "metadata": { "labels": labels } });
         let other = json!({ "spec": { "selector": { "matchLabels": labels }, "template": template } });
