@@ -23,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
+use self::observe::Seen;
 use super::{
     Context, Registration, Runner, Started, handling,
     pod_set::{Aside, BUILT_IN_PAUSE, Common, POD_WORKERS, Pass, PodSets},
@@ -36,6 +37,7 @@ use crate::{
         kinds::stateful_set::{
             numbering, pass,
             spec::{Gates, Invalid, Spec},
+            status,
         },
         workload::{owner::OwnerRef, turns::Turns},
     },
@@ -136,6 +138,16 @@ struct Job {
     set: Arc<StatefulSet>,
     spec: Spec,
     owner: OwnerRef,
+}
+
+impl Job {
+    /// Name of the current revision, which is the update revision once the update is done.
+    fn current<'a>(&self, resolved: &'a Resolved, seen: &Seen) -> &'a str {
+        match status::is_complete(&self.spec, &seen.pods, &resolved.update) {
+            true => &resolved.update,
+            false => &resolved.current,
+        }
+    }
 }
 
 impl Controller {
@@ -256,7 +268,7 @@ impl Controller {
             seen = self.see_again(&job);
         }
         let (resolved, is_known) = self.with_needed(&job, resolved, &seen, &mut pass).await;
-        pass.common.look_after(self.pre_download(&job, &resolved).await);
+        pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
         let classes = self.classes(&mut job, &seen, &mut pass).await;
         let allowed = match self.common.in_place.allowed(&self.context.gates).await {
             Ok(allowed) => Some(allowed).filter(|_| is_known),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Controller, Job};
+use super::{Controller, Job, Seen};
 use crate::{
     api::feature_gates::gate,
     domain::{kinds::stateful_set::pre_download, workload::pre_download as rules},
@@ -13,14 +13,15 @@ use crate::{
 };
 
 impl Controller {
-    /// Does what is due; says when to try again.
-    pub(super) async fn pre_download(&self, job: &Job, resolved: &Resolved) -> Option<Duration> {
+    /// Does what is due; says when to try again. The jobs go in the pass that finds the update done: the status that this
+    /// pass writes wakes nobody.
+    pub(super) async fn pre_download(&self, job: &Job, resolved: &Resolved, seen: &Seen) -> Option<Duration> {
         let gates = &self.context.gates;
         if !gates.enabled(gate::PRE_DOWNLOAD) || !gates.enabled(gate::KRUISE_DAEMON) {
             return None;
         }
         let notes = self.common.memories.with(&job.key, |memory| memory.pre_download.clone()).unwrap_or_default();
-        let (from, to) = (resolved.current.as_str(), resolved.update.as_str());
+        let (from, to) = (job.current(resolved, seen), resolved.update.as_str());
         let generation = job.set.metadata.generation.unwrap_or_default();
         let update = Update { owner: &job.owner, generation, from, to };
         let decide = async |object: &Value| {

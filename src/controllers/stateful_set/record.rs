@@ -57,8 +57,7 @@ impl Controller {
         left: &Left,
         pass: &Pass,
     ) -> kube::Result<Option<Duration>> {
-        let is_complete = status::is_complete(&job.spec, &seen.pods, &resolved.update);
-        let current = if is_complete { &resolved.update } else { &resolved.current };
+        let current = job.current(resolved, seen);
         let counts = status::counts(&job.spec, &seen.pods, &seen.claims, (current, &resolved.update));
         let mut plan = left.plan.clone();
         if let Some(wait) = pass.kept() {
@@ -71,7 +70,7 @@ impl Controller {
         let recorded = job.set.status.clone().unwrap_or_default();
         let now = clock::now();
         let wanted = StatefulSetStatus {
-            current_revision: current.clone(),
+            current_revision: current.to_owned(),
             update_revision: resolved.update.clone(),
             collision_count: resolved.collisions,
             conditions: conditions::merged(&recorded.conditions, &progress, failures, now),

@@ -52,6 +52,24 @@ async fn jobs_are_made_once_and_go_when_the_update_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn jobs_go_in_the_pass_that_finds_the_update_done() {
+    let world = World::pre_downloading(json!({})).await;
+    world.new_image();
+    let is_done = || world.status()["currentRevision"] == world.status()["updateRevision"];
+    world.controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+    assert!(!is_done() && world.objects(JOBS).len() == 1);
+    for _ in 0..20 {
+        world.play();
+        world.controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+        if is_done() {
+            assert!(world.objects(JOBS).is_empty(), "nothing wakes the set after its last status");
+            return;
+        }
+    }
+    panic!("the update does not end");
+}
+
+#[tokio::test(start_paused = true)]
 async fn edge_17_on_delete_with_pre_download_makes_no_job() {
     let world = World::pre_downloading(json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}})).await;
     world.new_image();
