@@ -41,7 +41,7 @@ use crate::{
         },
         workload::{owner::OwnerRef, turns::Turns},
     },
-    k8s::{claim::SizedClaim, pod::PodView, rbac::Rule},
+    k8s::{claim::SizedClaim, pod::PodView, rbac::Rule, revision},
     runtime::{
         claim_control::ClaimControl,
         pod_template::{self, Defaulted},
@@ -291,6 +291,10 @@ impl Controller {
         self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see_again(&job);
+            // The end of the update may show only now.
+            if revision::is_same(job.current(&resolved, &seen), &resolved.update) {
+                pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
+            }
         }
         pass.common.look_after(self.record(&job, &resolved, &seen, &left, &pass).await?);
         if let Err(error) = self.tidy(&job, &resolved, &seen).await {
