@@ -17,6 +17,7 @@ use crate::{
     },
     k8s::{
         int_or_percent::{IntOrPercent, Round},
+        null,
         selector::Selector,
     },
 };
@@ -102,13 +103,13 @@ impl Spec {
         // Of one that is not updated the rest says nothing, and admission lets it in whatever it is.
         let strategy = match &spec["updateStrategy"]["type"] {
             kind if *kind == NOT_UPDATE => json!({ "type": kind }),
-            _ => spec["updateStrategy"].clone(),
+            _ => null::pruned(&spec["updateStrategy"]),
         };
         let strategy: SidecarSetUpdateStrategy =
             serde_json::from_value(strategy).map_err(|error| Invalid(format!("spec.updateStrategy: {error}")))?;
         let injection: SidecarSetInjectionStrategy = match &spec["injectionStrategy"] {
             Value::Null => SidecarSetInjectionStrategy::default(),
-            injection => serde_json::from_value(injection.clone())
+            injection => serde_json::from_value(null::pruned(injection))
                 .map_err(|error| Invalid(format!("spec.injectionStrategy: {error}")))?,
         };
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -159,7 +160,7 @@ fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
 
 fn sidecars(spec: &Value) -> Result<Vec<Sidecar>, Invalid> {
     let list = |key: &str| -> Result<Vec<SidecarContainer>, Invalid> {
-        let list = spec[key].clone();
+        let list = null::pruned(&spec[key]);
         if list.is_null() {
             return Ok(Vec::new());
         }
@@ -254,6 +255,21 @@ mod tests {
             let object = json!({"metadata": {"name": "logs", "annotations": annotations}, "spec": {}});
             assert_eq!(Spec::of(&object).unwrap().repairs, wanted, "{object}");
         }
+    }
+
+    #[test]
+    fn nulls_in_the_spec_are_read_as_nothing() {
+        let bare = json!({"selector": {"matchLabels": {"a": "b"}}, "containers": [{"name": "c", "image": "i:1"}]});
+        let nulls = json!({"selector": {"matchLabels": {"a": "b"}, "matchExpressions": null}, "namespace": null,
+            "namespaceSelector": null, "customVersion": null, "initContainers": null, "volumes": null, "imagePullSecrets": null,
+            "patchPodMetadata": null, "revisionHistoryLimit": null, "updateStrategy": {"type": null, "paused": null,
+                "partition": null, "maxUnavailable": null, "selector": null, "priorityStrategy": null, "scatterStrategy": null},
+            "injectionStrategy": {"paused": null, "revision": null, "revisionName": null},
+            "containers": [{"name": "c", "image": "i:1", "env": null, "ports": null, "transferEnv": null, "resourcesPolicy": null,
+                "upgradeStrategy": {"upgradeType": null, "hotUpgradeEmptyImage": null}, "shareVolumePolicy": null,
+                "resources": {"limits": null}, "livenessProbe": null}]});
+        let (wanted, read) = (of(bare).unwrap(), of(nulls).unwrap());
+        assert_eq!(Spec { patches: wanted.patches.clone(), ..read }, wanted);
     }
 
     #[test]
