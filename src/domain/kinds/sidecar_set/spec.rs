@@ -148,9 +148,14 @@ impl Spec {
         })
     }
 
-    /// How many Pods may be unavailable because of an update, of so many: at least one, so that no update stands still.
+    /// How many Pods may be unavailable because of an update, of so many. A percentage is at least one Pod, so that no update
+    /// stands still; 0, which was stored before it was refused, means that no Pod in service is updated.
     pub fn limit(&self, pods: i32) -> i32 {
-        self.max_unavailable.resolve(pods, Round::Up).max(1)
+        match self.max_unavailable {
+            IntOrPercent::Int(0) => 0,
+            IntOrPercent::Percent(percent) if percent <= 0.0 => 0,
+            limit => limit.resolve(pods, Round::Up).max(1),
+        }
     }
 }
 
@@ -218,8 +223,10 @@ mod tests {
     fn d16_a_percentage_never_stops_an_update() {
         let spec = of(json!({"updateStrategy": {"maxUnavailable": "1%"}})).unwrap();
         assert_eq!([0, 1, 10, 1000].map(|pods| spec.limit(pods)), [1, 1, 1, 10]);
-        let zero = of(json!({"updateStrategy": {"maxUnavailable": 0}})).unwrap();
-        assert_eq!(zero.limit(5), 1, "E5: it was stored before it was refused");
+        for (limit, wanted) in [(json!(0), 0), (json!("0%"), 0), (json!(null), 1), (json!(2), 2)] {
+            let spec = of(json!({"updateStrategy": {"maxUnavailable": limit}})).unwrap();
+            assert_eq!(spec.limit(5), wanted, "{limit}");
+        }
     }
 
     #[test]
@@ -245,19 +252,6 @@ mod tests {
     }
 
     #[test]
-    fn repair_is_switched_on_by_one_value_alone() {
-        for (annotations, wanted) in [
-            (json!({"kruise.rs/repair-uninjected": "evict"}), true),
-            (json!({"kruise.rs/repair-uninjected": "true"}), false),
-            (json!({}), false),
-            (Value::Null, false),
-        ] {
-            let object = json!({"metadata": {"name": "logs", "annotations": annotations}, "spec": {}});
-            assert_eq!(Spec::of(&object).unwrap().repairs, wanted, "{object}");
-        }
-    }
-
-    #[test]
     fn nulls_in_the_spec_are_read_as_nothing() {
         let bare = json!({"selector": {"matchLabels": {"a": "b"}}, "containers": [{"name": "c", "image": "i:1"}]});
         let nulls = json!({"selector": {"matchLabels": {"a": "b"}, "matchExpressions": null}, "namespace": null,
@@ -270,6 +264,19 @@ mod tests {
                 "resources": {"limits": null}, "livenessProbe": null}]});
         let (wanted, read) = (of(bare).unwrap(), of(nulls).unwrap());
         assert_eq!(Spec { patches: wanted.patches.clone(), ..read }, wanted);
+    }
+
+    #[test]
+    fn repair_is_switched_on_by_one_value_alone() {
+        for (annotations, wanted) in [
+            (json!({"kruise.rs/repair-uninjected": "evict"}), true),
+            (json!({"kruise.rs/repair-uninjected": "true"}), false),
+            (json!({}), false),
+            (Value::Null, false),
+        ] {
+            let object = json!({"metadata": {"name": "logs", "annotations": annotations}, "spec": {}});
+            assert_eq!(Spec::of(&object).unwrap().repairs, wanted, "{object}");
+        }
     }
 
     #[test]
