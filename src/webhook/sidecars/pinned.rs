@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Map, Value};
 
 use crate::{
-    api::labels::{SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_NAME},
+    api::labels::{SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_NAME},
     domain::kinds::sidecar_set::{choice::Pin, hash, revision},
     k8s::{name::is_dns_subdomain, path},
     runtime::{clock, lock},
@@ -122,6 +122,9 @@ impl Pinned {
 }
 
 /// None: it is no revision of this SidecarSet.
+///
+/// Its annotations are those that the SidecarSet had when it was recorded. Where admission was away then, the hashes among them
+/// are of the spec before.
 fn restored(set: &str, object: &Value) -> Option<Restored> {
     let metadata = &object["metadata"];
     if metadata["labels"][SIDECAR_SET_NAME] != set {
@@ -129,12 +132,6 @@ fn restored(set: &str, object: &Value) -> Option<Restored> {
     }
     let spec: Map<String, Value> = revision::restore(&object["data"])?;
     let spec = Value::Object(spec);
-    let annotation = |key: &str| metadata["annotations"][key].as_str().filter(|text| !text.is_empty());
-    let hashes = hash::of(&spec);
-    Some(Restored {
-        name: metadata["name"].as_str()?.to_owned(),
-        hash: annotation(SIDECAR_SET_HASH).map_or(hashes.hash, str::to_owned),
-        hash_without_image: annotation(SIDECAR_SET_HASH_WITHOUT_IMAGE).map_or(hashes.without_image, str::to_owned),
-        spec,
-    })
+    let hash::Hashes { hash, without_image } = hash::of(&spec);
+    Some(Restored { name: metadata["name"].as_str()?.to_owned(), hash, hash_without_image: without_image, spec })
 }

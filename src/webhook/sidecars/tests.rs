@@ -129,7 +129,7 @@ async fn e12_a_namespace_that_the_watch_has_not_brought_is_looked_up_once() {
 
 fn revision(name: &str, set: &str, number: i64) -> Value {
     json!({"metadata": {"name": name, "labels": {"kruise.io/sidecarset-name": set},
-            "annotations": {"kruise.io/sidecarset-hash": "old-hash"}}, "revision": number,
+            "annotations": {"kruise.io/sidecarset-hash": "of the spec before"}}, "revision": number,
         "data": {"spec": {"$patch": "replace", "containers": [{"name": "c-a", "image": format!("a:{number}")}],
             "imagePullSecrets": null, "initContainers": null, "patchPodMetadata": [{"annotations": {"from": name}}], "volumes": null}}})
 }
@@ -150,8 +150,9 @@ async fn d13_d14_a_pinned_revision_brings_its_own_hash_and_metadata() {
     assert_eq!(images(&done), ["a:7"]);
     let annotations = &done.patch[0]["value"];
     assert_eq!(annotations["from"], "a-1");
-    let note = annotations["kruise.io/sidecarset-hash"].as_str().unwrap();
-    assert!(note.contains(r#""hash":"old-hash""#) && note.contains(r#""controllerRevision":"a-1""#), "{note}");
+    let note: Value = serde_json::from_str(annotations["kruise.io/sidecarset-hash"].as_str().unwrap()).unwrap();
+    let own = crate::domain::kinds::sidecar_set::hash::of(&json!({"containers": [{"name": "c-a", "image": "a:7"}]}));
+    assert_eq!((&note["a"]["hash"], &note["a"]["controllerRevision"]), (&json!(own.hash), &json!("a-1")));
     outcome(&sidecars).await;
     assert_eq!(asked.load(Ordering::Relaxed), 1, "kept for the next Pod");
 }
