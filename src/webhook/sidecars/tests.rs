@@ -79,9 +79,8 @@ async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags()
     assert_eq!(note["a"]["controllerRevision"], wanted);
 }
 
-/// E33.
 #[tokio::test(start_paused = true)]
-async fn before_the_first_list_nothing_is_known() {
+async fn e33_before_the_first_list_nothing_is_known() {
     let (sidecars, _) = sidecars(&[], nobody);
     sidecars.scope.send_replace(None);
     let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await;
