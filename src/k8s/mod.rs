@@ -16,6 +16,7 @@ pub mod merge_patch;
 pub mod name;
 pub mod node;
 pub mod node_image;
+pub mod null;
 pub mod path;
 pub mod pod;
 pub mod pod_template;

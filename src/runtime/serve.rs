@@ -172,7 +172,7 @@ mod tests {
 
     /// D35 and E33 of SidecarSet: readiness is asked again and again, and is not there before everything is.
     #[tokio::test]
-    async fn every_failing_check_is_listed() {
+    async fn sw_d35_e33_every_failing_check_is_listed() {
         let (health, ready) = (Checks::default(), Checks::default());
         let router = probes(health.clone(), ready.clone());
         assert_eq!(get_text(&router, "/healthz").await, (200, "ok".into()));

@@ -83,6 +83,10 @@ impl Controller {
         };
         let mut own_labels = map("labels");
         own_labels.insert(labels::SIDECAR_SET_NAME.into(), spec.name.clone().into());
+        let mut annotations = map("annotations");
+        // Those of the SidecarSet are of the spec before, if admission was away when it was changed.
+        annotations.insert(labels::SIDECAR_SET_HASH.into(), spec.hashes.hash.clone().into());
+        annotations.insert(labels::SIDECAR_SET_HASH_WITHOUT_IMAGE.into(), spec.hashes.without_image.clone().into());
         let version = Some(spec.custom_version.clone()).filter(|version| !version.is_empty());
         if let Some(version) = &version {
             own_labels.insert(labels::SIDECAR_SET_CUSTOM_VERSION.into(), version.clone().into());
@@ -92,7 +96,7 @@ impl Controller {
             selector: &selector,
             naming: Naming::BY_DATA,
             labels: own_labels,
-            annotations: map("annotations"),
+            annotations,
             newest_annotations: Map::new(),
         };
         // A list reads those of all SidecarSets. A new one has none, unless the name is taken.

@@ -55,7 +55,7 @@ use crate::{
         },
         workload::turns::Turns,
     },
-    k8s::{invalid::Invalid, rbac::Rule},
+    k8s::{invalid::Invalid, null, rbac::Rule},
     runtime::{
         clock, lock,
         pass::{Memories, Pass},
@@ -254,7 +254,7 @@ impl Controller {
         let Some(set) = self.sets.get(key).filter(|set| !set.is_deleting()) else { return Ok(Requeue::Await) };
         let object = set.object();
         // None: there is none yet, or none that can be read.
-        let recorded: Option<SidecarSetStatus> = serde_json::from_value(object["status"].clone()).ok();
+        let recorded: Option<SidecarSetStatus> = serde_json::from_value(null::pruned(&object["status"])).ok();
         let before = recorded.clone().unwrap_or_default();
         let mut pass = Pass::default();
         let spec = match Spec::of(&object) {

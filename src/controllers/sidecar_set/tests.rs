@@ -840,6 +840,24 @@ fn revision(world: &World, name: &str) -> Value {
     Value::clone(&lock(&world.server).objects[&format!("{REVISIONS}{name}")])
 }
 
+/// While admission is away the annotations of the SidecarSet are of the spec before.
+#[tokio::test(start_paused = true)]
+async fn a15_a_new_revision_has_the_hashes_of_its_own_content() {
+    let world = settled(json!({})).await;
+    let spec = {
+        let mut server = lock(&world.server);
+        let mut set = Value::clone(&server.objects[SET]);
+        set["spec"]["containers"][0]["image"] = "a:2".into();
+        set["metadata"]["generation"] = (set["metadata"]["generation"].as_i64().unwrap() + 1).into();
+        server.put(SET, set)["spec"].clone()
+    };
+    world.settle().await;
+    let latest = world.status()["latestRevision"].as_str().unwrap().to_owned();
+    let (annotations, own) = (revision(&world, &latest)["metadata"]["annotations"].clone(), hash::of(&spec));
+    assert_eq!(annotations[SIDECAR_SET_HASH], own.hash);
+    assert_eq!(annotations[SIDECAR_SET_HASH_WITHOUT_IMAGE], own.without_image);
+}
+
 /// What `kubectl delete --cascade=orphan` has left of a namesake.
 #[tokio::test(start_paused = true)]
 async fn a15_revisions_of_a_namesake_that_was_deleted_are_adopted() {

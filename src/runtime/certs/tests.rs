@@ -102,7 +102,7 @@ fn a_leaf_is_renewed_in_time_under_the_same_ca() {
 
 /// E30 of SidecarSet.
 #[test]
-fn a_ca_is_replaced_a_year_before_its_end_and_overlaps_until_its_end() {
+fn sw_e30_a_ca_is_replaced_a_year_before_its_end_and_overlaps_until_its_end() {
     let mut data = fresh(day(0));
     for n in [180, 360, 3280] {
         let now = day(n);

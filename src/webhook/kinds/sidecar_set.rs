@@ -102,8 +102,8 @@ pub fn check(request: Request) -> Result<SidecarSetAdmission, Denied> {
         found.causes.extend(rules::changes(old, &wanted).causes);
     }
     if let Some(spec) = wanted.get("spec") {
-        let spec = defaults::defaulted(spec, old.as_ref().and_then(|old| old.get("spec")));
-        wanted["spec"] = spec;
+        let stored = old.as_ref().map(|old| defaults::effective(old).0);
+        wanted["spec"] = defaults::defaulted(spec, stored.as_ref());
     }
     if let Some(warning) = widened(old.as_ref(), &wanted) {
         found.warnings.push(warning);

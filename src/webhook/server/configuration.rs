@@ -454,7 +454,7 @@ mod tests {
 
     /// D36 and E36 of SidecarSet: what is as it should be is not written again, and a patch names what it changes.
     #[test]
-    fn only_the_ca_and_what_is_for_budgets_is_missing_after_an_installation() {
+    fn sw_d36_e36_only_the_ca_and_what_is_for_budgets_is_missing_after_an_installation() {
         let all = Setting::of(all_gates());
         for phase in PHASES {
             let operations = all.plan(&all.installed(phase), phase);
@@ -475,7 +475,7 @@ mod tests {
 
     /// E32 of SidecarSet: there is no stored template, entries are compared by their names.
     #[test]
-    fn what_the_installer_changed_and_foreign_entries_stay() {
+    fn sw_e32_what_the_installer_changed_and_foreign_entries_stay() {
         let setting = Setting::of(FeatureGates::default());
         let mut config = setting.patched(setting.installed(Phase::Mutating), Phase::Mutating);
         for (field, value) in
@@ -490,7 +490,7 @@ mod tests {
 
     /// D38 of SidecarSet.
     #[test]
-    fn in_another_namespace_than_the_shipped_one_selectors_name_it() {
+    fn sw_d38_in_another_namespace_than_the_shipped_one_selectors_name_it() {
         let shipped = Setting::of(FeatureGates::default());
         let mut elsewhere = Setting::of(FeatureGates::default());
         elsewhere.endpoint = Endpoint::Service { namespace: "elsewhere".into(), name: "kruise-webhook-service".into() };
@@ -536,7 +536,7 @@ mod tests {
 
     /// D37 of SidecarSet.
     #[test]
-    fn gates_remove_and_bring_back_entries() {
+    fn sw_d37_gates_remove_and_bring_back_entries() {
         let on = Setting::of(FeatureGates::default());
         let off = Setting::of(FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
         let without = off.patched(on.installed(Phase::Mutating), Phase::Mutating);
@@ -702,7 +702,7 @@ mod tests {
 
     /// E34 and E35 of SidecarSet.
     #[test]
-    fn entries_have_short_timeouts_and_resizes_are_asked_about() {
+    fn sw_e34_e35_entries_have_short_timeouts_and_resizes_are_asked_about() {
         let setting = Setting::of(all_gates());
         let empty = json!({"metadata": {"resourceVersion": "1"}});
         let mut resources = BTreeSet::new();

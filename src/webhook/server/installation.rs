@@ -73,7 +73,7 @@ pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING];
 pub const EXTERNAL_RBAC: &[Rule] = &[BINDING, NEW_BINDING];
 
 /// The revisions of SidecarSets: whether there is one that a SidecarSet names, and what new Pods get of it.
-const REVISIONS: Rule = Rule::new(&["apps"], &["controllerrevisions"], &["get", "list"]);
+const REVISIONS: Rule = Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "watch"]);
 /// The whitelist of annotations that SidecarSets may give to Pods.
 const WHITELIST: Rule = Rule::new(&[""], &["configmaps"], &["get"]).named(&["kruise-configuration"]);
 

@@ -3,15 +3,22 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::{apps::v1::ControllerRevision, core::v1::Namespace},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::Resource;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
 use crate::{
-    api::{apps::sidecar_set::SidecarSet, labels::POD_LEVEL_RESOURCES},
+    api::{
+        apps::sidecar_set::SidecarSet,
+        labels::{POD_LEVEL_RESOURCES, SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_NAME},
+    },
     domain::kinds::sidecar_set::{claims, defaults, inject::PodLevel, matching::Aim, revision},
     k8s::pod::Labels,
+    runtime::watches::StoreIndex,
 };
 
 /// A SidecarSet as injection needs it.
@@ -120,6 +127,45 @@ impl<'de> Deserialize<'de> for NamespaceView {
     }
 }
 
+/// A ControllerRevision of a SidecarSet that has a custom version: what it is found by, and nothing of what it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Versioned {
+    metadata: ObjectMeta,
+    pub number: i64,
+    /// [`Self::text_of`].
+    text: Box<str>,
+}
+
+/// Revisions by SidecarSet and custom version.
+pub(super) const BY_VERSION: StoreIndex<Versioned> =
+    StoreIndex::new("custom version", |revision| Some(revision.text.to_string()));
+
+impl Versioned {
+    /// A SidecarSet with a custom version, as one text. No part of it has a slash.
+    pub(super) fn text_of(set: &str, version: &str) -> String {
+        format!("{set}/{version}")
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+}
+
+impl<'de> Deserialize<'de> for Versioned {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let label = |key: &str| object["metadata"]["labels"][key].as_str().unwrap_or_default();
+        Ok(Self {
+            metadata: ObjectMeta {
+                namespace: object["metadata"]["namespace"].as_str().map(str::to_owned),
+                ..identity(&object)
+            },
+            number: object["revision"].as_i64().unwrap_or_default(),
+            text: Self::text_of(label(SIDECAR_SET_NAME), label(SIDECAR_SET_CUSTOM_VERSION)).into(),
+        })
+    }
+}
+
 macro_rules! resource {
     ($own:ty, $kind:ty) => {
         impl Resource for $own {
@@ -149,3 +195,4 @@ macro_rules! resource {
 
 resource!(Known, SidecarSet);
 resource!(NamespaceView, Namespace);
+resource!(Versioned, ControllerRevision);

@@ -1,8 +1,9 @@
 //! The SidecarSets of a cluster as admission of Pods needs them.
 //!
-//! - Watches: SidecarSets and Namespaces, in every replica of the webhook.
-//! - Reads: the ControllerRevision that a SidecarSet pins, in our own namespace, and a Namespace that the watch has not
-//!   brought yet; each within a second.
+//! - Watches: SidecarSets, Namespaces, and the names of ControllerRevisions with a custom version in our own namespace, in
+//!   every replica of the webhook.
+//! - Reads: the ControllerRevision that a SidecarSet pins, and a Namespace that the watch has not brought yet; each within a
+//!   second, and those of several SidecarSets at the same time.
 //! - Never: writes anything.
 //!
 //! The rules are [`crate::domain::kinds::sidecar_set`]. What cannot be injected is left out of a Pod, with the reason, and
@@ -15,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use kube::{Api, Client, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -27,7 +29,7 @@ use tokio::sync::watch;
 use crate::{
     api::feature_gates::{FeatureGates, gate},
     domain::kinds::sidecar_set::{
-        choice::{self, Choice},
+        choice::{self, Choice, Pin},
         claims,
         inject::{self, LeftOut, Outcome, Set, Settings},
         matching::{Aim, Index, Match, Namespace},
@@ -205,7 +207,7 @@ impl Sidecars {
                 self.publish_namespaces();
             }
         };
-        tokio::join!(sets, namespaces, first, forget);
+        tokio::join!(sets, namespaces, self.pinned.follow(), first, forget);
     }
 
     /// These and no others are known.
@@ -379,12 +381,25 @@ impl Sidecars {
         }
         let labels = Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
         let candidates = lock(&self.index).candidates(namespace, &labels);
-        let (mut chosen, mut left_out) = (Vec::new(), Vec::new());
+        let mut wanted = Vec::new();
         let mut looked_up = None;
         for Indexed(entry) in candidates {
-            match self.choose(entry.clone(), namespace, &labels, &mut looked_up, seed).await {
-                Ok(found) => chosen.extend(found),
-                Err(error) => left_out.push(LeftOut { set: entry.name.to_string(), reason: error.to_string() }),
+            let found = self.choose(&entry, namespace, &labels, &mut looked_up, seed).await;
+            wanted.extend(found.transpose().map(|found| (entry, found)));
+        }
+        let restored = wanted.into_iter().map(|(entry, found)| async move {
+            let name = entry.name.to_string();
+            let chosen = match found {
+                Ok(wanted) => self.restore(entry, wanted).await,
+                Err(error) => Err(error),
+            };
+            chosen.map_err(|error| LeftOut { set: name, reason: error.to_string() })
+        });
+        let (mut chosen, mut left_out) = (Vec::new(), Vec::new());
+        for found in join_all(restored).await {
+            match found {
+                Ok(found) => chosen.push(found),
+                Err(error) => left_out.push(error),
             }
         }
         let sets: Vec<Set<'_>> = chosen.iter().map(Chosen::set).collect();
@@ -401,15 +416,15 @@ impl Sidecars {
         }
     }
 
-    /// What a Pod gets of a SidecarSet; None: nothing.
+    /// What a Pod gets of a SidecarSet: its spec, or what that pins. None: nothing.
     async fn choose(
         &self,
-        entry: Arc<Entry>,
+        entry: &Entry,
         namespace: &name::Namespace,
         labels: &Labels,
         looked_up: &mut Option<Result<Labels, LookUpError>>,
         seed: &str,
-    ) -> Result<Option<Chosen>, ChoiceError> {
+    ) -> Result<Option<(Value, Option<Pin>)>, ChoiceError> {
         let held = self.namespaces.get(&ObjectKey::new("", namespace));
         let of = |known| Namespace { name: namespace, labels: known };
         let fits = match entry.aim.fits(of(held.as_ref().map(|held| &held.labels)), labels) {
@@ -432,12 +447,19 @@ impl Sidecars {
         (seed, &entry.name).hash(&mut hasher);
         let draw = u32::try_from(hasher.finish() % 100).unwrap_or_default();
         let spec = entry.spec();
-        let pinned = match choice::choose(&spec, labels, draw) {
-            Choice::Nothing => return Ok(None),
-            Choice::Current => None,
-            Choice::Pinned(pin) => Some(self.pinned.restored(&entry.name, &pin).await?),
+        Ok(match choice::choose(&spec, labels, draw) {
+            Choice::Nothing => None,
+            Choice::Current => Some((spec, None)),
+            Choice::Pinned(pin) => Some((spec, Some(pin))),
+        })
+    }
+
+    async fn restore(&self, entry: Arc<Entry>, (spec, pin): (Value, Option<Pin>)) -> Result<Chosen, ChoiceError> {
+        let pinned = match pin {
+            Some(pin) => Some(self.pinned.restored(&entry.name, &pin).await?),
+            None => None,
         };
-        Ok(Some(Chosen { entry, spec, pinned }))
+        Ok(Chosen { entry, spec, pinned })
     }
 
     /// The labels of a Namespace that the watch has not brought yet.

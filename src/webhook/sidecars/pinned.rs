@@ -1,4 +1,6 @@
-//! Older revisions that SidecarSets pin for new Pods. They are read when a Pod needs one, and kept for a few seconds.
+//! Older revisions that SidecarSets pin for new Pods. Each is read by its name when a Pod needs it, and kept for a few
+//! seconds; which name has a custom version is known from a watch. A list of revisions, which are those of all SidecarSets,
+//! would take longer than a Pod should wait.
 
 use std::{
     collections::HashMap,
@@ -6,17 +8,19 @@ use std::{
     time::Duration,
 };
 
-use kube::{
-    Client,
-    api::{GetParams, ListParams},
-};
+use kube::{Api, Client, api::GetParams, runtime::watcher::Config};
 use serde_json::{Map, Value};
 
+use super::known::{BY_VERSION, Versioned};
+
 use crate::{
-    api::labels::{SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_NAME},
+    api::labels::{SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_NAME},
     domain::kinds::sidecar_set::{choice::Pin, hash, revision},
     k8s::{name::is_dns_subdomain, path},
-    runtime::{clock, lock},
+    runtime::{
+        clock, lock,
+        watches::{self, Store},
+    },
 };
 
 /// How long an answer is used.
@@ -49,21 +53,39 @@ pub(super) enum PinError {
     Foreign(String),
 }
 
-type Asked = (Arc<str>, Pin);
+/// A SidecarSet, and the name of a revision.
+type Asked = (Arc<str>, String);
 type Answer = Result<Arc<Restored>, PinError>;
 
 /// The revisions of this process.
 pub(super) struct Pinned {
     client: Client,
     namespace: Arc<str>,
-    /// By SidecarSet and pin: when it was read, and what came of it.
+    /// Those that have a custom version.
+    versions: Arc<Store<Versioned>>,
+    /// When each was read, and what came of it.
     known: Mutex<HashMap<Asked, (Duration, Answer)>>,
 }
 
 impl Pinned {
     /// Nothing is known yet; revisions are in this namespace.
     pub(super) fn new(client: Client, namespace: Arc<str>) -> Self {
-        Self { client, namespace, known: Mutex::default() }
+        Self { client, namespace, versions: Store::new([BY_VERSION]), known: Mutex::default() }
+    }
+
+    /// Watches which revisions have a custom version, for ever.
+    pub(super) async fn follow(&self) {
+        let api: Api<Versioned> = Api::namespaced(self.client.clone(), &self.namespace);
+        let config = Config::default().labels(&format!("{SIDECAR_SET_NAME},{SIDECAR_SET_CUSTOM_VERSION}"));
+        watches::watch(api, config, self.versions.clone(), |_| {}).await;
+    }
+
+    /// These revisions are known by their custom versions.
+    #[cfg(test)]
+    pub(super) fn know(&self, revisions: &[Value]) {
+        for revision in revisions {
+            self.versions.upsert(serde_json::from_value(revision.clone()).unwrap());
+        }
     }
 
     /// The revision that a SidecarSet pins.
@@ -71,18 +93,37 @@ impl Pinned {
     /// # Errors
     /// There is none, it is of another SidecarSet, or the API server does not answer in time.
     pub(super) async fn restored(&self, set: &Arc<str>, pin: &Pin) -> Answer {
-        let key = (set.clone(), pin.clone());
+        let what = match pin {
+            Pin::Name(name) => format!("injectionStrategy.revision.revisionName {name:?}"),
+            Pin::CustomVersion(version) => format!("injectionStrategy.revision.customVersion {version:?}"),
+        };
+        match pin {
+            Pin::Name(name) if !is_dns_subdomain(name) => Err(PinError::None(what)),
+            Pin::Name(name) => self.of_name(set, name.clone(), what).await,
+            Pin::CustomVersion(version) => match self.newest(set, version).await {
+                Some(newest) => self.of_name(set, newest.name().to_owned(), what).await,
+                None if self.versions.is_synced() => Err(PinError::None(what)),
+                None => Err(PinError::Read(what, "the revisions are still being read".into())),
+            },
+        }
+    }
+
+    async fn newest(&self, set: &str, version: &str) -> Option<Arc<Versioned>> {
+        // A replica that has just started: the list is there in a moment.
+        let _ = tokio::time::timeout(LIMIT, self.versions.wait_synced()).await;
+        let all = self.versions.by_index(&BY_VERSION, &Versioned::text_of(set, version));
+        all.into_iter().max_by_key(|revision| revision.number)
+    }
+
+    async fn of_name(&self, set: &Arc<str>, name: String, what: String) -> Answer {
+        let key = (set.clone(), name);
         let now = clock::now().mono;
         if let Some((at, answer)) = lock(&self.known).get(&key)
             && now.saturating_sub(*at) < FRESH
         {
             return answer.clone();
         }
-        let what = match pin {
-            Pin::Name(name) => format!("injectionStrategy.revision.revisionName {name:?}"),
-            Pin::CustomVersion(version) => format!("injectionStrategy.revision.customVersion {version:?}"),
-        };
-        let answer = match tokio::time::timeout(LIMIT, self.read(set, pin)).await {
+        let answer = match tokio::time::timeout(LIMIT, self.read(&key.1)).await {
             Ok(Ok(Some(object))) => restored(set, &object).map(Arc::new).ok_or(PinError::Foreign(what)),
             Ok(Ok(None)) => Err(PinError::None(what)),
             Ok(Err(error)) => Err(PinError::Read(what, error.to_string())),
@@ -98,30 +139,20 @@ impl Pinned {
         answer
     }
 
-    async fn read(&self, set: &str, pin: &Pin) -> Result<Option<Value>, kube::Error> {
+    async fn read(&self, name: &str) -> Result<Option<Value>, kube::Error> {
         let path = path::in_namespace("apps", "v1", &self.namespace, "controllerrevisions");
-        let base = kube::core::Request::new(path);
-        match pin {
-            Pin::Name(name) if !is_dns_subdomain(name) => Ok(None),
-            Pin::Name(name) => {
-                let get = base.get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-                match self.client.request::<Value>(get).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-                    other => other.map(Some),
-                }
-            }
-            Pin::CustomVersion(version) => {
-                let labels = format!("{SIDECAR_SET_NAME}={set},{SIDECAR_SET_CUSTOM_VERSION}={version}");
-                let list = base.list(&ListParams::default().labels(&labels)).map_err(kube::Error::BuildRequest)?;
-                let mut list: Value = self.client.request(list).await?;
-                let revisions = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-                Ok(revisions.into_iter().max_by_key(|revision| revision["revision"].as_i64()))
-            }
+        let get = kube::core::Request::new(path).get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+        match self.client.request::<Value>(get).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            other => other.map(Some),
         }
     }
 }
 
 /// None: it is no revision of this SidecarSet.
+///
+/// Its annotations are those that the SidecarSet had when it was recorded. Where admission was away then, the hashes among them
+/// are of the spec before.
 fn restored(set: &str, object: &Value) -> Option<Restored> {
     let metadata = &object["metadata"];
     if metadata["labels"][SIDECAR_SET_NAME] != set {
@@ -129,12 +160,6 @@ fn restored(set: &str, object: &Value) -> Option<Restored> {
     }
     let spec: Map<String, Value> = revision::restore(&object["data"])?;
     let spec = Value::Object(spec);
-    let annotation = |key: &str| metadata["annotations"][key].as_str().filter(|text| !text.is_empty());
-    let hashes = hash::of(&spec);
-    Some(Restored {
-        name: metadata["name"].as_str()?.to_owned(),
-        hash: annotation(SIDECAR_SET_HASH).map_or(hashes.hash, str::to_owned),
-        hash_without_image: annotation(SIDECAR_SET_HASH_WITHOUT_IMAGE).map_or(hashes.without_image, str::to_owned),
-        spec,
-    })
+    let hash::Hashes { hash, without_image } = hash::of(&spec);
+    Some(Restored { name: metadata["name"].as_str()?.to_owned(), hash, hash_without_image: without_image, spec })
 }

@@ -79,9 +79,8 @@ async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags()
     assert_eq!(note["a"]["controllerRevision"], wanted);
 }
 
-/// E33.
 #[tokio::test(start_paused = true)]
-async fn before_the_first_list_nothing_is_known() {
+async fn e33_before_the_first_list_nothing_is_known() {
     let (sidecars, _) = sidecars(&[], nobody);
     sidecars.scope.send_replace(None);
     let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await;
@@ -129,7 +128,7 @@ async fn e12_a_namespace_that_the_watch_has_not_brought_is_looked_up_once() {
 
 fn revision(name: &str, set: &str, number: i64) -> Value {
     json!({"metadata": {"name": name, "labels": {"kruise.io/sidecarset-name": set},
-            "annotations": {"kruise.io/sidecarset-hash": "old-hash"}}, "revision": number,
+            "annotations": {"kruise.io/sidecarset-hash": "of the spec before"}}, "revision": number,
         "data": {"spec": {"$patch": "replace", "containers": [{"name": "c-a", "image": format!("a:{number}")}],
             "imagePullSecrets": null, "initContainers": null, "patchPodMetadata": [{"annotations": {"from": name}}], "volumes": null}}})
 }
@@ -150,20 +149,61 @@ async fn d13_d14_a_pinned_revision_brings_its_own_hash_and_metadata() {
     assert_eq!(images(&done), ["a:7"]);
     let annotations = &done.patch[0]["value"];
     assert_eq!(annotations["from"], "a-1");
-    let note = annotations["kruise.io/sidecarset-hash"].as_str().unwrap();
-    assert!(note.contains(r#""hash":"old-hash""#) && note.contains(r#""controllerRevision":"a-1""#), "{note}");
+    let note: Value = serde_json::from_str(annotations["kruise.io/sidecarset-hash"].as_str().unwrap()).unwrap();
+    let own = crate::domain::kinds::sidecar_set::hash::of(&json!({"containers": [{"name": "c-a", "image": "a:7"}]}));
+    assert_eq!((&note["a"]["hash"], &note["a"]["controllerRevision"]), (&json!(own.hash), &json!("a-1")));
     outcome(&sidecars).await;
     assert_eq!(asked.load(Ordering::Relaxed), 1, "kept for the next Pod");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a12_by_custom_version_the_newest_revision_counts() {
     let by_version = json!({"spec": {"injectionStrategy": {"revision": {"customVersion": "v1"}}}});
-    let (sidecars, _) = sidecars(&[set("a", by_version)], |path| {
-        assert!(path.contains("sidecarset-name%3Da%2Capps.kruise.io%2Fsidecarset-custom-version%3Dv1"), "{path}");
-        (200, json!({"items": [revision("a-1", "a", 1), revision("a-3", "a", 3), revision("a-2", "a", 2)]}))
+    let (sidecars, asked) = sidecars(&[set("a", by_version)], |path| {
+        assert!(path.ends_with("/controllerrevisions/a-3"), "it is read by its name: {path}");
+        (200, revision("a-3", "a", 3))
     });
+    let early = outcome(&sidecars).await;
+    assert!(early.left_out[0].reason.ends_with("the revisions are still being read"), "{early:?}");
+    let versioned = |name: &str, set: &str, number: i64, version: &str| {
+        let mut revision = revision(name, set, number);
+        revision["metadata"]["labels"]["apps.kruise.io/sidecarset-custom-version"] = version.into();
+        revision["metadata"]["namespace"] = "kruise-system".into();
+        revision
+    };
+    sidecars.pinned.know(&[
+        versioned("a-1", "a", 1, "v1"),
+        versioned("a-3", "a", 3, "v1"),
+        versioned("a-2", "a", 2, "v1"),
+        versioned("a-4", "a", 4, "v2"),
+        versioned("b-9", "b", 9, "v1"),
+    ]);
     assert_eq!(images(&outcome(&sidecars).await), ["a:3"]);
+    assert_eq!(images(&outcome(&sidecars).await), ["a:3"]);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+/// An API server that takes half a second for each answer, and ten SidecarSets of which each pins a revision.
+#[tokio::test(start_paused = true)]
+async fn revisions_of_several_sidecar_sets_are_read_at_the_same_time() {
+    let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let name = request.uri().path().rsplit('/').next().unwrap().to_owned();
+        let body = revision(&name, name.trim_end_matches("-1"), 1).to_string();
+        let body = kube::client::Body::from(body.into_bytes());
+        Ok::<_, tower::BoxError>(http::Response::builder().status(200).body(body).unwrap())
+    });
+    let slow = Sidecars::new(Client::new(service, "default"), &FeatureGates::default(), "kruise-system".into());
+    let pinning = |i: usize| {
+        let name = format!("s{i}");
+        let pin = json!({"spec": {"injectionStrategy": {"revision": {"revisionName": format!("{name}-1")}}}});
+        set(&name, pin)
+    };
+    slow.know(&(0..10).map(pinning).collect::<Vec<Value>>());
+    let begun = tokio::time::Instant::now();
+    let done = outcome(&slow).await;
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(done.injected.len() + done.left_out.len(), 10);
 }
 
 #[tokio::test]

@@ -21,19 +21,31 @@ pub const HISTORY: i32 = 10;
 /// File mode of the files of a volume: 0644.
 const FILE_MODE: i32 = 420;
 
-/// A spec with its defaults. `old` is the spec that is stored.
+/// A spec with its defaults. `old` is the spec that is stored, as [`effective`] gives it.
 ///
 /// OpenKruise gives startup probes no defaults, and a default would be another hash: a container that is stored without
-/// them stays without them.
+/// them stays without them, also with another image. Else its Pods could not be updated in place.
 pub fn defaulted(spec: &Value, old: Option<&Value>) -> Value {
+    let stored = |key: &str| {
+        let list = old.and_then(|old| old.get(key)?.as_array()).map(Vec::as_slice).unwrap_or_default();
+        list.iter().filter_map(Value::as_object).map(without_image).collect::<Vec<_>>()
+    };
+    let stored = [stored("containers"), stored("initContainers")].concat();
+    with_defaults(spec, |sidecar| !stored.contains(&without_image(sidecar)))
+}
+
+fn without_image(container: &Object) -> Object {
+    container.iter().filter(|(key, _)| *key != "image").map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// `probes`: whether the startup probe of a container, which has its other defaults, gets some.
+fn with_defaults(spec: &Value, probes: impl Fn(&Object) -> bool) -> Value {
     let mut spec = spec.clone();
     let Some(object) = spec.as_object_mut() else { return spec };
     for (key, policy) in [("initContainers", AFTER_APP_CONTAINER), ("containers", BEFORE_APP_CONTAINER)] {
-        let stored = old.and_then(|old| old.get(key)?.as_array()).map(Vec::as_slice).unwrap_or_default();
         each(object, key, |sidecar| {
             set_container(sidecar, policy);
-            let is_stored = stored.iter().filter_map(Value::as_object).any(|stored| stored == sidecar);
-            if !is_stored {
+            if probes(sidecar) {
                 member(sidecar, "startupProbe", set_probe);
             }
         });
@@ -53,14 +65,22 @@ pub fn defaulted(spec: &Value, old: Option<&Value>) -> Value {
 }
 
 /// The spec that a stored SidecarSet means, and its hashes: as it is stored if admission has seen it, else with its
-/// defaults. Its annotation tells.
+/// defaults. Its annotations tell: that without images also tells whether admission has seen its startup probes without
+/// defaults, and only an image has changed since.
 pub fn effective(object: &Value) -> (Value, Hashes) {
     let spec = object.get("spec").cloned().unwrap_or_default();
     let hashes = hash::of(&spec);
-    let annotation =
-        object.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(labels::SIDECAR_SET_HASH));
-    if annotation.is_some_and(|hash| *hash == hashes.hash) {
+    let annotation = |key: &str| object.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(key));
+    if annotation(labels::SIDECAR_SET_HASH).is_some_and(|hash| *hash == hashes.hash) {
         return (spec, hashes);
+    }
+    let has_seen = |hashes: &Hashes| {
+        annotation(labels::SIDECAR_SET_HASH_WITHOUT_IMAGE).is_some_and(|hash| *hash == hashes.without_image)
+    };
+    let as_stored = with_defaults(&spec, |_| false);
+    let hashes = hash::of(&as_stored);
+    if has_seen(&hashes) {
+        return (as_stored, hashes);
     }
     let spec = defaulted(&spec, None);
     let hashes = hash::of(&spec);
@@ -259,7 +279,48 @@ mod tests {
         stored["containers"][0]["startupProbe"] = json!({"exec": {}});
         let again = defaulted(&sidecar("b:1"), Some(&stored));
         assert_eq!(probe(&again), json!({"exec": {}}), "the manifest is applied again after a takeover");
-        assert_eq!(probe(&defaulted(&sidecar("b:2"), Some(&stored)))["periodSeconds"], 10);
+        let updated = defaulted(&sidecar("b:2"), Some(&stored));
+        assert_eq!(probe(&updated), json!({"exec": {}}), "Pods can be updated in place");
+        assert_eq!(hash::of(&updated).without_image, hash::of(&stored).without_image);
+        let mut other = sidecar("b:1");
+        other["containers"][0]["tty"] = json!(true);
+        assert_eq!(probe(&defaulted(&other, Some(&stored)))["periodSeconds"], 10, "it is another container");
+    }
+
+    /// What is read while admission is away has the hash that admission gives it later.
+    #[test]
+    fn e6_a_startup_probe_has_one_hash_whether_admission_has_seen_it_or_not() {
+        let sidecar = |image: &str, probe: Value| json!({"containers": [{"name": "a", "image": image, "startupProbe": probe}], "selector": {"matchLabels": {"a": "b"}}});
+        let http = json!({"httpGet": {"port": 80}});
+        let with_marks = |spec: &Value, of: &Value| {
+            let hashes = hash::of(of);
+            json!({"spec": spec, "metadata": {"annotations": {labels::SIDECAR_SET_HASH: hashes.hash,
+                labels::SIDECAR_SET_HASH_WITHOUT_IMAGE: hashes.without_image}}})
+        };
+        let without = |spec: &Value| {
+            let mut spec = defaulted(spec, None);
+            spec["containers"][0]["startupProbe"] = http.clone();
+            spec
+        };
+        let full = defaulted(&sidecar("b:1", http.clone()), None);
+        let bare = without(&sidecar("b:1", http.clone()));
+        for (stored, wanted, why) in [
+            (json!({"spec": sidecar("b:1", http.clone())}), &full, "admission has seen nothing"),
+            (json!({"spec": bare}), &full, "all defaults but those of the probe, and admission has seen nothing"),
+            (with_marks(&bare, &bare), &bare, "OpenKruise has seen it"),
+            (with_marks(&full, &full), &full, "we have seen it"),
+            (with_marks(&sidecar("b:1", http.clone()), &full), &full, "the manifest was applied again"),
+            (
+                with_marks(&without(&sidecar("b:2", http.clone())), &bare),
+                &without(&sidecar("b:2", http.clone())),
+                "OpenKruise had seen it, and the image was changed since",
+            ),
+        ] {
+            let (spec, hashes) = effective(&stored);
+            assert_eq!((&spec, &hashes), (wanted, &hash::of(wanted)), "{why}");
+            let again = defaulted(&stored["spec"], Some(&spec));
+            assert_eq!(hash::of(&again), hashes, "{why}, and admission sees it now");
+        }
     }
 
     #[test]

@@ -9,32 +9,33 @@ use serde_json::{Map, Value};
 
 use crate::{
     api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SET_WORKING, SIDECAR_SETS_INJECTED},
-    k8s::{invalid::Invalid, pod::PodView, time::rfc3339},
+    k8s::{invalid::Invalid, null, pod::PodView, time::rfc3339},
 };
 
 /// What the two annotations with hashes say of one SidecarSet.
+///
+/// Go writes null for a time that was never set and for a list that is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Note {
     /// When it was written, RFC 3339.
+    #[serde(deserialize_with = "null::as_default")]
     pub update_timestamp: String,
     /// The hash.
+    #[serde(deserialize_with = "null::as_default")]
     pub hash: String,
     /// The SidecarSet.
+    #[serde(deserialize_with = "null::as_default")]
     pub sidecar_set_name: String,
     /// The containers and native sidecars as the SidecarSet names them, sorted.
-    #[serde(deserialize_with = "list_or_null")]
+    #[serde(deserialize_with = "null::as_default")]
     pub sidecar_list: Vec<String>,
     /// The revision; only beside the hash that images enter.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "null::as_default", skip_serializing_if = "String::is_empty")]
     pub controller_revision: String,
     /// What other releases have added.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
-}
-
-fn list_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Option::<Vec<String>>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Notes by SidecarSet, as one annotation holds them.
@@ -54,13 +55,14 @@ enum Stored {
 /// It has neither of its two forms.
 pub fn notes(annotations: &Map<String, Value>, key: &str) -> Result<Notes, Invalid> {
     let Some(text) = text(annotations, key) else { return Ok(Notes::new()) };
-    let stored: BTreeMap<String, Stored> = serde_json::from_str(text)
+    let stored: Option<BTreeMap<String, Option<Stored>>> = serde_json::from_str(text)
         .map_err(|error| Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}")))?;
     let note = |(name, stored): (String, Stored)| match stored {
         Stored::Note(note) => (name, note),
         Stored::Hash(hash) => (name.clone(), Note { hash, sidecar_set_name: name, ..Note::default() }),
     };
-    Ok(stored.into_iter().map(note).collect())
+    let stored = stored.unwrap_or_default().into_iter();
+    Ok(stored.filter_map(|(name, stored)| Some(note((name, stored?)))).collect())
 }
 
 /// What is noted of one SidecarSet in both annotations.
@@ -97,8 +99,8 @@ impl PodNotes {
     /// # Errors
     /// An annotation has not the form that it should have.
     pub fn read(annotations: &Map<String, Value>) -> Result<Self, Invalid> {
-        let working = match text(annotations, SIDECAR_SET_WORKING) {
-            None => BTreeMap::new(),
+        let working: Option<BTreeMap<String, Option<String>>> = match text(annotations, SIDECAR_SET_WORKING) {
+            None => None,
             Some(text) => serde_json::from_str(text).map_err(|error| {
                 let want = "want a JSON object of containers by sidecar";
                 Invalid(format!("annotation {SIDECAR_SET_WORKING}: {want}: {error}"))
@@ -108,7 +110,7 @@ impl PodNotes {
             hashes: notes(annotations, SIDECAR_SET_HASH)?,
             hashes_without_image: notes(annotations, SIDECAR_SET_HASH_WITHOUT_IMAGE)?,
             injected: injected(annotations),
-            working,
+            working: working.into_iter().flatten().filter_map(|(name, twin)| Some((name, twin?))).collect(),
         })
     }
 
@@ -254,6 +256,24 @@ mod tests {
         notes.write(&mut annotations);
         let written: Value = serde_json::from_str(annotations[SIDECAR_SET_HASH].as_str().unwrap()).unwrap();
         assert_eq!((&written["a"]["new"], &written["a"]["sidecarList"]), (&json!({"x": 1}), &json!([])));
+    }
+
+    #[test]
+    fn nulls_of_go_are_read_as_what_is_empty() {
+        let text = r#"{"a":{"updateTimestamp":null,"hash":"h","sidecarSetName":"a","sidecarList":["c"],"controllerRevision":null},
+            "b":null,"c":"older"}"#;
+        let of =
+            |text: &str| PodNotes::read(&map(json!({SIDECAR_SET_HASH: text, SIDECAR_SETS_INJECTED: "a"}))).unwrap();
+        let notes = of(text);
+        assert_eq!((notes.hashes["a"].hash.as_str(), notes.hashes["c"].hash.as_str()), ("h", "older"));
+        assert_eq!(notes.sidecars_of("a"), [("c", "c")]);
+        assert!(notes.hashes["a"].update_timestamp.is_empty() && !notes.hashes.contains_key("b"));
+        let nothing = r#"{"a":{"updateTimestamp":null,"hash":null,"sidecarSetName":null,"sidecarList":null}}"#;
+        assert_eq!(of(nothing).hashes["a"], Note::default());
+        assert!(of("null").hashes.is_empty());
+        let working = |text: &str| PodNotes::read(&map(json!({SIDECAR_SET_WORKING: text}))).unwrap().working;
+        assert_eq!(working(r#"{"mesh":"mesh-1","old":null}"#), [("mesh".into(), "mesh-1".into())].into());
+        assert!(working("null").is_empty());
     }
 
     #[test]

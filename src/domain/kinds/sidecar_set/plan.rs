@@ -67,6 +67,8 @@ pub enum Held {
     Selector,
     /// The partition keeps them.
     Partition,
+    /// None of those that are in service may be unavailable.
+    NoneUnavailable,
     /// They cannot be updated in place.
     NotUpgradable,
 }
@@ -118,7 +120,7 @@ pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
     let serves = |pod: &Judged| pod.is_ready || pod.is_in_service && pod.needs_reset && is_refused(&pod.facts.name);
     let used = pods.iter().filter(|pod| pod.standing == Standing::Updated && !serves(pod)).count();
     plan.room = usize::try_from(spec.limit(total)).unwrap_or(0).saturating_sub(used);
-    plan.held = held(spec, pods, waiting.len(), selected.len(), plan.most);
+    plan.held = held(spec, pods, waiting.len(), &selected, plan.most);
     if plan.reset.iter().all(|pod| is_refused(pod)) {
         let next = |pod: &&Judged| Next { name: pod.facts.name.clone(), is_in_service: pod.is_in_service };
         plan.update = selected.iter().map(next).collect();
@@ -136,13 +138,18 @@ fn marks(pods: &[Judged], turns: &Turns<Turn>) -> Vec<(String, bool)> {
     marks
 }
 
-fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: usize, most: usize) -> Option<Held> {
+fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: &[&Judged], most: usize) -> Option<Held> {
     let is_in_flight = pods.iter().any(|pod| pod.standing == Standing::InFlight || pod.needs_reset);
-    if most > 0 || is_in_flight {
+    if is_in_flight {
         return None;
     }
+    if most > 0 {
+        let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
+        let is_none = spec.limit(total) == 0 && selected.iter().all(|pod| pod.is_in_service);
+        return is_none.then_some(Held::NoneUnavailable);
+    }
     let has = |fits: fn(&Judged) -> bool| pods.iter().any(fits);
-    if selected > 0 {
+    if !selected.is_empty() {
         Some(Held::Partition)
     } else if waiting > 0 && spec.selector.is_some() {
         Some(Held::Selector)
@@ -420,6 +427,10 @@ mod tests {
             (json!({"type": "NotUpdate"}), waiting(1), Some(Held::NotUpdate)),
             (json!({"paused": true}), waiting(1), Some(Held::Paused)),
             (json!({"partition": 1}), waiting(1), Some(Held::Partition)),
+            (json!({"maxUnavailable": 0}), waiting(2), Some(Held::NoneUnavailable)),
+            (json!({"maxUnavailable": "0%"}), waiting(2), Some(Held::NoneUnavailable)),
+            (json!({"maxUnavailable": 0, "partition": 2}), waiting(2), Some(Held::Partition)),
+            (json!({"maxUnavailable": 0}), vec![pod("down", Standing::Waiting, false)], None),
             (selector, unselected, Some(Held::Selector)),
             (json!({}), fixed(), Some(Held::NotUpgradable)),
             (json!({}), waiting(1), None),
@@ -427,6 +438,9 @@ mod tests {
         ] {
             let plan = plan(&spec(strategy.clone()), &pods);
             assert_eq!(plan.held, wanted, "{strategy}");
+            if plan.held.is_some() {
+                assert!(taken(&plan, &[]).is_empty(), "{strategy}");
+            }
         }
     }
 

@@ -134,6 +134,24 @@ mod tests {
             assert_eq!(members, ["containers", "patchPodMetadata"], "{name}");
             assert_eq!(super::name("golden-sidecar", &Value::Object(restored), 0), name);
         }
+    }
+
+    /// A8: what was recorded as the hashes of the SidecarSets that these revisions are of.
+    #[test]
+    fn a_revision_has_the_hash_of_its_own_content() {
+        let of = |at: usize| {
+            let restored = restore(&serde_json::from_str(REVISIONS[at].1).unwrap()).unwrap();
+            crate::domain::kinds::sidecar_set::hash::of(&Value::Object(restored))
+        };
+        let (newer, older) = (of(0), of(1));
+        assert_eq!(newer.hash, "4zddf87v28f8xb64fvf4vz77422f4cx4c85w558vdzd7969dxvc4x56df4zd8zbf");
+        assert_eq!(older.hash, "5b8xfwb286f4c2c6d269b885dbbfx552426x9d5884z897zfwffxxv8c7f6xzbc5");
+        assert_eq!(newer.without_image, "bv5647b97x64zw6dvwwf889cdvzxxvb752wc474b68964c8z5bw8fbxf548x46wd");
+        assert_eq!(older.without_image, newer.without_image);
+    }
+
+    #[test]
+    fn what_is_no_revision_is_not_restored() {
         for odd in [json!(null), json!({"spec": {"template": {}}}), json!({"spec": 1})] {
             assert_eq!(restore(&odd), None, "{odd}");
         }

@@ -17,6 +17,7 @@ use crate::{
     },
     k8s::{
         int_or_percent::{IntOrPercent, Round},
+        null,
         selector::Selector,
     },
 };
@@ -102,13 +103,13 @@ impl Spec {
         // Of one that is not updated the rest says nothing, and admission lets it in whatever it is.
         let strategy = match &spec["updateStrategy"]["type"] {
             kind if *kind == NOT_UPDATE => json!({ "type": kind }),
-            _ => spec["updateStrategy"].clone(),
+            _ => null::pruned(&spec["updateStrategy"]),
         };
         let strategy: SidecarSetUpdateStrategy =
             serde_json::from_value(strategy).map_err(|error| Invalid(format!("spec.updateStrategy: {error}")))?;
         let injection: SidecarSetInjectionStrategy = match &spec["injectionStrategy"] {
             Value::Null => SidecarSetInjectionStrategy::default(),
-            injection => serde_json::from_value(injection.clone())
+            injection => serde_json::from_value(null::pruned(injection))
                 .map_err(|error| Invalid(format!("spec.injectionStrategy: {error}")))?,
         };
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -147,9 +148,14 @@ impl Spec {
         })
     }
 
-    /// How many Pods may be unavailable because of an update, of so many: at least one, so that no update stands still.
+    /// How many Pods may be unavailable because of an update, of so many. A percentage is at least one Pod, so that no update
+    /// stands still; 0, which was stored before it was refused, means that no Pod in service is updated.
     pub fn limit(&self, pods: i32) -> i32 {
-        self.max_unavailable.resolve(pods, Round::Up).max(1)
+        match self.max_unavailable {
+            IntOrPercent::Int(0) => 0,
+            IntOrPercent::Percent(percent) if percent <= 0.0 => 0,
+            limit => limit.resolve(pods, Round::Up).max(1),
+        }
     }
 }
 
@@ -159,7 +165,7 @@ fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
 
 fn sidecars(spec: &Value) -> Result<Vec<Sidecar>, Invalid> {
     let list = |key: &str| -> Result<Vec<SidecarContainer>, Invalid> {
-        let list = spec[key].clone();
+        let list = null::pruned(&spec[key]);
         if list.is_null() {
             return Ok(Vec::new());
         }
@@ -217,8 +223,10 @@ mod tests {
     fn d16_a_percentage_never_stops_an_update() {
         let spec = of(json!({"updateStrategy": {"maxUnavailable": "1%"}})).unwrap();
         assert_eq!([0, 1, 10, 1000].map(|pods| spec.limit(pods)), [1, 1, 1, 10]);
-        let zero = of(json!({"updateStrategy": {"maxUnavailable": 0}})).unwrap();
-        assert_eq!(zero.limit(5), 1, "E5: it was stored before it was refused");
+        for (limit, wanted) in [(json!(0), 0), (json!("0%"), 0), (json!(null), 1), (json!(2), 2)] {
+            let spec = of(json!({"updateStrategy": {"maxUnavailable": limit}})).unwrap();
+            assert_eq!(spec.limit(5), wanted, "{limit}");
+        }
     }
 
     #[test]
@@ -241,6 +249,21 @@ mod tests {
             assert_eq!(spec.pinned.and_then(|pinned| pinned.custom_version).as_deref(), version);
             assert!(!spec.injects);
         }
+    }
+
+    #[test]
+    fn nulls_in_the_spec_are_read_as_nothing() {
+        let bare = json!({"selector": {"matchLabels": {"a": "b"}}, "containers": [{"name": "c", "image": "i:1"}]});
+        let nulls = json!({"selector": {"matchLabels": {"a": "b"}, "matchExpressions": null}, "namespace": null,
+            "namespaceSelector": null, "customVersion": null, "initContainers": null, "volumes": null, "imagePullSecrets": null,
+            "patchPodMetadata": null, "revisionHistoryLimit": null, "updateStrategy": {"type": null, "paused": null,
+                "partition": null, "maxUnavailable": null, "selector": null, "priorityStrategy": null, "scatterStrategy": null},
+            "injectionStrategy": {"paused": null, "revision": null, "revisionName": null},
+            "containers": [{"name": "c", "image": "i:1", "env": null, "ports": null, "transferEnv": null, "resourcesPolicy": null,
+                "upgradeStrategy": {"upgradeType": null, "hotUpgradeEmptyImage": null}, "shareVolumePolicy": null,
+                "resources": {"limits": null}, "livenessProbe": null}]});
+        let (wanted, read) = (of(bare).unwrap(), of(nulls).unwrap());
+        assert_eq!(Spec { patches: wanted.patches.clone(), ..read }, wanted);
     }
 
     #[test]

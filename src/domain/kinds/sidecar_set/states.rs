@@ -2,21 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{api::labels::SIDECAR_SET_IN_PLACE_STATE, k8s::invalid::Invalid};
+use crate::{
+    api::labels::SIDECAR_SET_IN_PLACE_STATE,
+    k8s::{invalid::Invalid, null},
+};
 
 /// What a container ran before it was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Before {
     /// As in the Pod's status.
-    #[serde(rename = "imageID")]
+    #[serde(rename = "imageID", deserialize_with = "null::as_default")]
     pub image_id: String,
     /// The instance, by which an update is seen to end whose new image has the digest of the old one. OpenKruise does not
     /// write it.
-    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "containerID", deserialize_with = "null::as_default", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
 }
 
@@ -25,19 +28,26 @@ pub struct Before {
 #[serde(rename_all = "camelCase", default)]
 pub struct State {
     /// The hash that the Pod was updated to.
+    #[serde(deserialize_with = "null::as_default")]
     pub revision: String,
     /// When, RFC 3339.
+    #[serde(deserialize_with = "null::as_default")]
     pub update_timestamp: String,
     /// By container.
-    #[serde(deserialize_with = "map_or_null")]
+    #[serde(deserialize_with = "not_null")]
     pub last_container_statuses: BTreeMap<String, Before>,
     /// What other releases have added.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
-fn map_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Before>, D::Error> {
-    Option::<BTreeMap<String, Before>>::deserialize(deserializer).map(Option::unwrap_or_default)
+/// The members of a map that are not null. Go writes null for a map that is empty.
+fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error> {
+    null::as_default(deserializer).map(there)
+}
+
+fn there<T>(map: BTreeMap<String, Option<T>>) -> BTreeMap<String, T> {
+    map.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 /// The states by SidecarSet.
@@ -50,11 +60,14 @@ pub type States = BTreeMap<String, State>;
 pub fn read(annotations: &Map<String, Value>) -> Result<States, Invalid> {
     match annotations.get(SIDECAR_SET_IN_PLACE_STATE).and_then(Value::as_str).filter(|text| !text.trim().is_empty()) {
         None => Ok(States::new()),
-        Some(text) => serde_json::from_str(text).map_err(|error| {
-            Invalid(format!(
-                "annotation {SIDECAR_SET_IN_PLACE_STATE}: want a JSON object of updates by SidecarSet: {error}"
-            ))
-        }),
+        Some(text) => {
+            let states: Result<Option<BTreeMap<_, _>>, _> = serde_json::from_str(text);
+            states.map(|states| there(states.unwrap_or_default())).map_err(|error| {
+                Invalid(format!(
+                    "annotation {SIDECAR_SET_IN_PLACE_STATE}: want a JSON object of updates by SidecarSet: {error}"
+                ))
+            })
+        }
     }
 }
 
@@ -88,5 +101,10 @@ mod tests {
         assert_eq!(serde_json::to_value(&states).unwrap()["a"]["more"], 1);
         assert_eq!(of("").unwrap(), States::new());
         assert!(of("[]").unwrap_err().0.contains("want a JSON object"));
+        let text = r#"{"a":{"revision":null,"updateTimestamp":null,"lastContainerStatuses":{"c":null,"d":{"imageID":null}}},"b":null}"#;
+        let states = of(text).unwrap();
+        assert_eq!(states["a"].last_container_statuses, [("d".to_owned(), Before::default())].into());
+        assert_eq!((states["a"].update_timestamp.as_str(), states.len()), ("", 1));
+        assert_eq!(of("null").unwrap(), States::new());
     }
 }

@@ -150,6 +150,7 @@ fn held_by(held: Held, pods: usize) -> Progress {
         Held::Paused => ("Paused", "the update is paused"),
         Held::Selector => ("Selector", "the selector of the update does not fit them"),
         Held::Partition => ("Partition", "the partition keeps them"),
+        Held::NoneUnavailable => ("MaxUnavailable", "maxUnavailable is 0, and they are in service"),
         Held::NotUpgradable => {
             ("NotUpgradable", "only other Pods in their place can be up to date; see the condition Upgradable")
         }
@@ -226,6 +227,7 @@ mod tests {
             (plan(3, 3, 2, None), &none, "Reconciling", "PodsNotReady"),
             (plan(3, 1, 3, Some(Held::Partition)), &none, "Ready", "Partition"),
             (plan(3, 1, 3, Some(Held::Paused)), &none, "Ready", "Paused"),
+            (plan(3, 1, 3, Some(Held::NoneUnavailable)), &none, "Ready", "MaxUnavailable"),
             (plan(3, 1, 3, None), &refused, "Reconciling", "BudgetRefused"),
             (plan(3, 1, 3, None), &failed, "Reconciling", "FailedUpdatePod"),
         ] {

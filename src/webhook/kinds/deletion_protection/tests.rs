@@ -131,7 +131,7 @@ async fn what_cannot_be_counted_is_not_deleted() {
 
 /// D40 of SidecarSet: a deletion without the old object is admitted.
 #[tokio::test]
-async fn only_deletions_of_what_has_the_label_are_judged() {
+async fn sw_d40_only_deletions_of_what_has_the_label_are_judged() {
     let pass = async |request: Request| {
         let (client, asked) = api_server(Vec::new());
         for handle in [handle_namespace, handle_definition] {

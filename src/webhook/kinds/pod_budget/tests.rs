@@ -83,7 +83,7 @@ fn what_names_no_pod_is_refused_and_nothing_panics() {
 
 /// D12 of SidecarSet.
 #[tokio::test]
-async fn b4_a_look_up_that_fails_never_blocks_the_creation_of_a_pod() {
+async fn sw_d12_b4_a_look_up_that_fails_never_blocks_the_creation_of_a_pod() {
     let client = crate::runtime::fake_api::nobody();
     let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
     let context = Arc::new(context);

@@ -21,7 +21,7 @@ use crate::{
         labels,
     },
     domain::kinds::sidecar_set::revision,
-    k8s::{invalid::Invalid, path, pod::Labels, selector::Selector},
+    k8s::{invalid::Invalid, null, path, pod::Labels, selector::Selector},
     runtime::apply::code,
     webhook::{
         Context,
@@ -98,7 +98,7 @@ pub(super) async fn ask(context: &Context, new: &Value, old: Option<&Value>) -> 
             return None;
         }
         let strategy: SidecarSetInjectionStrategy =
-            serde_json::from_value(now.get("injectionStrategy")?.clone()).ok()?;
+            serde_json::from_value(null::pruned(now.get("injectionStrategy")?)).ok()?;
         Some(within(pinned(client, namespace, name, strategy.pinned()?)).await)
     };
     let whitelist = async {

@@ -310,6 +310,21 @@ fn an_update_is_not_refused_for_what_was_let_in_before() {
 }
 
 #[test]
+fn e11_namespace_stays_as_it_was_written_and_is_refused_beside_another_selector() {
+    let other = json!({"matchLabels": {"team": "x"}});
+    assert_eq!(fields(json!({"namespace": "shop", "namespaceSelector": other})), ["spec.namespace"]);
+    for spec in [json!({"namespace": "shop"}), json!({"namespace": "shop", "namespaceSelector": of_namespace("shop")})]
+    {
+        let admission = check(request(set(spec), None)).unwrap();
+        assert_eq!(causes(&admission.found), Vec::<&str>::new());
+        let (applied, stored) = (&admission.object["spec"], &admission.wanted["spec"]);
+        assert_eq!((&stored["namespace"], &stored["namespaceSelector"]), (&json!("shop"), &of_namespace("shop")));
+        let again = check(request(set(applied.clone()), Some(admission.wanted.clone()))).unwrap();
+        assert_eq!(again.wanted["spec"], *stored, "the same manifest makes no difference");
+    }
+}
+
+#[test]
 fn d30_the_forms_of_v1alpha1_can_be_used_and_those_of_v1beta1_follow() {
     let step = |mut object: Value, old: Option<&Value>| {
         keep_in_step(&mut object, old);
