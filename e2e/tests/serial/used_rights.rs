@@ -65,6 +65,11 @@ fn is_scale(entry: &Value, resource: &str) -> bool {
     resource.ends_with("/scale") && entry.text("/verb") == "get"
 }
 
+/// A kind that the configuration names for WorkloadSpreads; an administrator grants the right to read it.
+fn is_configured(entry: &Value, resource: &str) -> bool {
+    resource == "/replicationcontrollers" && entry.text("/verb") == "get"
+}
+
 /// The manager of an installation that is being removed looks for its Lease, which the manifests ship, and tries to make it.
 fn is_of_removed(entry: &Value, resource: &str) -> bool {
     resource == "coordination.k8s.io/leases" && entry.text("/verb") == "create"
@@ -92,8 +97,10 @@ fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Righ
         let resource =
             format!("{}/{}{slash}{subresource}", entry.text("/objectRef/apiGroup"), entry.text("/objectRef/resource"));
         let is_added = match account {
-            "kruise-manager" => is_opt_in(&entry, &resource) || is_of_removed(&entry, &resource),
-            "kruise-webhook" => is_counted(&entry) || is_scale(&entry, &resource),
+            "kruise-manager" => {
+                is_opt_in(&entry, &resource) || is_configured(&entry, &resource) || is_of_removed(&entry, &resource)
+            }
+            "kruise-webhook" => is_counted(&entry) || is_configured(&entry, &resource) || is_scale(&entry, &resource),
             _ => false,
         };
         if is_added {
