@@ -94,7 +94,8 @@ fn reservation<'a>(job: &'a UnitedJob, child: &ChildSeen, pod: &PodView, update:
     Reservation {
         spec: &job.spec,
         is_marked: is_wanted && schedule::is_marked(&job.recorded, &child.subset),
-        is_updated: pod.labels.get(labels::UNITED_REVISION) == Some(update),
+        // Held Pods never get to the new revision: they are judged on the one they have.
+        is_updated: pod.labels.get(labels::UNITED_REVISION) == Some(update) || job.spec.template.holds().is_some(),
         updating_since: updating.and_then(|condition| condition.last_transition_time),
     }
 }

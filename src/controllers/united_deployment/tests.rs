@@ -554,6 +554,30 @@ async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_ow
     assert_eq!(world.status()["reservedPods"], 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_reserved_pod_of_an_old_revision_that_runs_is_reserved_no_more_while_the_template_is_held() {
+    for held in [json!({"paused": true}), json!({"type": "OnDelete"})] {
+        let mut wanted = spec("i:1");
+        wanted["spec"]["topology"] = json!({"subsets": [{"name": "a", "maxReplicas": 4}, {"name": "b"}], "scheduleStrategy": {"type": "Adaptive",
+            "adaptive": {"reserveUnschedulablePods": true, "rescheduleCriticalSeconds": 30, "unschedulableDuration": 60}}});
+        let world = World::new("ns", "web");
+        world.apply(wanted.clone());
+        play_for_minutes(&world, 3).await;
+        assert_eq!(world.status()["reservedPods"], 1);
+        let template = &mut wanted["spec"]["template"]["cloneSetTemplate"]["spec"];
+        template["template"]["spec"]["containers"][0]["image"] = "i:2".into();
+        template["updateStrategy"] = held.clone();
+        world.apply(wanted);
+        play_for_minutes(&world, 3).await;
+        assert_eq!(world.status()["reservedPods"], 1, "{held}: it still waits for a place");
+        assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 3)]), "{held}");
+        play_for_minutes(&world, 20).await;
+        assert_eq!(world.status()["reservedPods"], 0, "{held}: it runs, and gets to no new revision");
+        assert_eq!(schedulable(&world, 0), ("True".into(), "reschedule".into()), "{held}");
+        assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 2)]), "{held}");
+    }
+}
+
 /// The controller of built-in StatefulSets under OrderedReady: in every pass it waits for the first Pod that is not Ready, which
 /// one with the image `broken` never becomes.
 fn play_ordered(world: &World) {

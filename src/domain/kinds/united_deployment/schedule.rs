@@ -27,7 +27,7 @@ pub struct Reservation<'a> {
     pub spec: &'a UnitedSpec,
     /// Whether its subset counts as one without places.
     pub is_marked: bool,
-    /// Whether it is on the new revision.
+    /// Whether it is on the new revision, or on one that it is to stay on.
     pub is_updated: bool,
     /// Since when a roll-out goes on, if one does.
     pub updating_since: Option<Timestamp>,
