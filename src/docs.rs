@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    api::{CRDS, apps::clone_set::CloneSet, feature_gates::FeatureGates},
+    api::{CRDS, apps::clone_set::CloneSet, feature_gates::FeatureGates, kinds::KINDS, kruise},
     daemon::{images, prober::Prober, recreate::Recreator, runtimes::Runtimes},
     runtime::{
         events::Recorder,
@@ -155,6 +155,33 @@ fn every_page_is_in_the_index() {
         .filter(|page| page != "README.md" && !index.contains(&format!("]({page})")))
         .collect();
     assert_none(&missing, "Add a line to docs/README.md.");
+}
+
+/// Kinds of OpenKruise, by their names.
+fn of_openkruise() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().filter(|kind| kind.definition.is_some() && kind.group != kruise::GROUP).map(|kind| kind.kind)
+}
+
+#[test]
+fn every_kind_is_named_where_a_reader_asks_which_there_are() {
+    let mut problems = Vec::new();
+    for page in ["README.md", "CHANGELOG.md", "docs/moving-from-openkruise.md"] {
+        let text = read(&root().join(page));
+        let words: BTreeSet<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        problems.extend(of_openkruise().filter(|kind| !words.contains(kind)).map(|kind| format!("{page}: {kind}")));
+    }
+    assert_none(&problems, "Name the kind there.");
+}
+
+#[test]
+fn every_admission_webhook_is_in_the_table_of_what_waits() {
+    let page = read(&root().join("docs/when-the-webhook-is-down.md"));
+    let missing: Vec<String> = webhook::HANDLERS
+        .iter()
+        .map(|handler| format!("`{}`", handler.name))
+        .filter(|name| !page.contains(name))
+        .collect();
+    assert_none(&missing, "Add a line to docs/when-the-webhook-is-down.md.");
 }
 
 /// Names of tests in a page: in code, in lower case, of at least four words.

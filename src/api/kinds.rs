@@ -359,11 +359,10 @@ pub const KINDS: &[Kind] = &[
     Kind::new(apps::GROUP, "PersistentPodState", "persistentpodstates", &["v1alpha1"])
         .installed("persistentpodstates.apps.kruise.io", super::persistent_pod_states, BY_MANAGER)
         .protected(Protection::Always),
-    Kind::new(apps::GROUP, "EphemeralJob", "ephemeraljobs", &["v1alpha1"]).installed(
-        "ephemeraljobs.apps.kruise.io",
-        super::ephemeral_jobs,
-        BY_MANAGER,
-    ),
+    // The containers that it put into Pods stay there without it: nothing goes with it that could be counted.
+    Kind::new(apps::GROUP, "EphemeralJob", "ephemeraljobs", &["v1alpha1"])
+        .installed("ephemeraljobs.apps.kruise.io", super::ephemeral_jobs, BY_MANAGER)
+        .protected(Protection::Always),
     Kind::new(apps::GROUP, "AdvancedCronJob", "advancedcronjobs", &["v1beta1", "v1alpha1"])
         .installed("advancedcronjobs.apps.kruise.io", super::advanced_cron_jobs, BY_MANAGER)
         .protected(Protection::Always),

@@ -263,7 +263,31 @@ fn the_policy_says_the_literal_texts_and_its_rules_name_every_kind() {
     assert!(validations[..2].iter().all(|validation| validation["reason"] == "Forbidden"));
     let rules = spec["matchConstraints"]["resourceRules"].as_array().unwrap();
     let resources: usize = rules.iter().map(|rule| rule["resources"].as_array().unwrap().len()).sum();
-    assert_eq!(resources, 15);
+    assert_eq!(resources, 16);
+}
+
+#[test]
+fn jobs_and_distributions_are_protected_by_always_and_have_no_replicas_to_count() {
+    let spec = protection::spec();
+    let rules = spec["matchConstraints"]["resourceRules"].as_array().unwrap();
+    let ours = rules.iter().find(|rule| rule["apiGroups"] == json!(["apps.kruise.io"])).unwrap();
+    let variables = spec["variables"].as_array().unwrap();
+    let counted =
+        variables.iter().find(|variable| variable["name"] == "replicas").unwrap()["expression"].as_str().unwrap();
+    for (plural, versions, is_counted) in [
+        ("broadcastjobs", &["v1alpha1", "v1beta1"][..], false),
+        ("advancedcronjobs", &["v1alpha1", "v1beta1"], false),
+        ("ephemeraljobs", &["v1alpha1"], false),
+        ("resourcedistributions", &["v1alpha1"], false),
+        ("persistentpodstates", &["v1alpha1"], false),
+        ("clonesets", &["v1alpha1"], true),
+    ] {
+        let has = |list: &str, what: &str| ours[list].as_array().unwrap().contains(&what.into());
+        assert!(has("resources", plural), "{plural}");
+        assert!(versions.iter().all(|version| has("apiVersions", version)), "{plural}");
+        assert!(["CREATE", "UPDATE", "DELETE"].iter().all(|operation| has("operations", operation)), "{plural}");
+        assert_eq!(counted.contains(&format!("'{plural}'")), is_counted, "{plural}");
+    }
 }
 
 #[test]
