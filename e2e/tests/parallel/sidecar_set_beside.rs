@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::clone_set::{image, in_place, pulled, rolled_out, set_image, started};
 use crate::sidecar_set::{known, removed, set};
+use crate::stateful_set;
 
 const SET: &str = "SidecarSet";
 const CRR: &str = "ContainerRecreateRequest";
@@ -17,11 +18,34 @@ fn agent(tag: &str) -> Value {
 }
 
 async fn updated(t: &Test, name: &str) -> Result<Value> {
+    updated_in(t, name, 1).await
+}
+
+/// Waits until so many Pods have the sidecar as it is now.
+async fn updated_in(t: &Test, name: &str, pods: i64) -> Result<Value> {
     t.wait_for(SET, name, "to be updated", PATIENCE * 2, |set| {
         set.int("/status/observedGeneration") == set.int("/metadata/generation")
-            && set.int("/status/updatedReadyPods") == 1
+            && set.int("/status/updatedReadyPods") == pods
     })
     .await
+}
+
+/// Waits until a Pod runs the second image in both containers, and looks whether each was stopped once.
+async fn stopped_once(t: &Test, before: &Value, events: &RuntimeEvents) -> Result<()> {
+    let (old, second) = (Container::all(before), remote_tag("pause", "v2"));
+    let is_new = |pod: &Value| {
+        let now = Container::all(pod);
+        let runs = |name: &str| image(pod, name) == second && now.get(name).is_some_and(|new| new.id != old[name].id);
+        runs("main") && runs("agent") && condition(pod, "Ready") == "True"
+    };
+    let after = t.wait_for("Pod", before.text("/metadata/name"), "to run both", PATIENCE, is_new).await?;
+    assert_eq!(after.text("/metadata/uid"), before.text("/metadata/uid"));
+    let new = Container::all(&after);
+    for container in ["main", "agent"] {
+        assert_eq!(new[container].restarts, 1, "{container}");
+        ensure!(events.exits(&new[container].id).is_empty(), "{container}: the last instance runs");
+    }
+    Ok(())
 }
 
 async fn beside_a_clone_set(t: &Test, sidecar_first: bool) -> Result<()> {
@@ -40,20 +64,41 @@ async fn beside_a_clone_set(t: &Test, sidecar_first: bool) -> Result<()> {
     }
     rolled_out(t, "web").await?;
     updated(t, &name).await?;
-    let old = Container::all(&before);
-    let is_new = |pod: &Value| {
-        let now = Container::all(pod);
-        let runs = |name: &str| image(pod, name) == second && now.get(name).is_some_and(|new| new.id != old[name].id);
-        runs("main") && runs("agent") && condition(pod, "Ready") == "True"
-    };
-    let after = t.wait_for("Pod", before.text("/metadata/name"), "to run both", PATIENCE, is_new).await?;
-    assert_eq!(after.text("/metadata/uid"), before.text("/metadata/uid"));
-    let new = Container::all(&after);
-    for container in ["main", "agent"] {
-        assert_eq!(new[container].restarts, 1, "{container}");
-        ensure!(events.exits(&new[container].id).is_empty(), "{container}: the last instance runs");
+    stopped_once(t, &before, &events).await
+}
+
+async fn beside_a_stateful_set(t: &Test, sidecar_first: bool) -> Result<()> {
+    let name = known(t, set(t, "agent", &[agent("e2e")])).await?;
+    let events = RuntimeEvents::listen()?;
+    let before = stateful_set::started(t, stateful_set::in_place("web", 2, vec![stateful_set::pulled()])).await?;
+    let template = json!({ "spec": { "containers": [{ "name": "main", "image": remote_tag("pause", "v2") }] } });
+    let update = async || t.patch(SET, &name, json!({ "spec": { "containers": [agent("v2")] } })).await.map(drop);
+    let roll_out = async || stateful_set::patch(t, "web", json!({ "template": template })).await;
+    if sidecar_first {
+        update().await?;
+        roll_out().await?;
+    } else {
+        roll_out().await?;
+        update().await?;
+    }
+    stateful_set::settled(t, "web").await?;
+    updated_in(t, &name, 2).await?;
+    for pod in &before {
+        stopped_once(t, pod, &events).await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_sidecar_is_updated_and_then_a_stateful_set() -> Result<()> {
+    in_namespace("sidecar-then-sts", async |t| restoring(beside_a_stateful_set(t, true), removed(t, &["agent"])).await)
+        .await
+}
+
+#[tokio::test]
+async fn a_stateful_set_is_updated_and_then_the_sidecar() -> Result<()> {
+    in_namespace("sts-then-sidecar", async |t| restoring(beside_a_stateful_set(t, false), removed(t, &["agent"])).await)
+        .await
 }
 
 #[tokio::test]

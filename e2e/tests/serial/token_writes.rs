@@ -339,6 +339,9 @@ async fn world(t: &Test) -> Result<World> {
         pod(name, vec![json!({ "name": "main", "image": image }), agent])
     };
     let noted = json!({ "kruise.io/sidecarset-injected-list": "logs" });
+    let mesh = json!([{ "name": "mesh", "image": image, "restartPolicy": "Always",
+        "env": [{ "name": "IS_INJECTED", "value": "true" }] }]);
+    let with_sidecar = |name: &str| with_sidecar(name).with("/spec/initContainers", mesh.clone());
     let injected = t.start(with_sidecar("injected").with("/metadata/annotations", noted)).await?;
     let pretended = t.start(with_sidecar("pretended")).await?;
     for (name, says, policy) in
@@ -719,18 +722,22 @@ fn of_sidecars(w: &World) -> Vec<Case> {
     let p = |what, admitted, name: &str, change| {
         case(POD, what, admitted, Do::Patch("", name.to_owned(), change, &PATCHES))
     };
-    let with_image = |pod: &Value, container: &str| {
-        let mut containers = pod["spec"]["containers"].clone();
+    let with_image_in = |list: &str, pod: &Value, container: &str| {
+        let mut containers = pod["spec"][list].clone();
         for found in containers.as_array_mut().into_iter().flatten().filter(|found| found["name"] == container) {
             found["image"] = "registry.example/agent:2".into();
         }
-        json!({ "spec": { "containers": containers } })
+        json!({ "spec": { list: containers } })
     };
+    let with_image = |pod: &Value, container: &str| with_image_in("containers", pod, container);
+    let with_native = |pod: &Value| with_image_in("initContainers", pod, "mesh");
     let meta = |field: &str, key: &str, value: &str| json!({ "metadata": { field: { key: value } } });
     let mut cases = vec![
         p("the image of a sidecar", true, "injected", with_image(&w.injected, "agent")),
         p("the image beside a sidecar", false, "injected", with_image(&w.injected, "main")),
         p("the image of no sidecar", false, "pretended", with_image(&w.pretended, "agent")),
+        p("the image of a native sidecar", true, "injected", with_native(&w.injected)),
+        p("the image of no native sidecar", false, "pretended", with_native(&w.pretended)),
         p("what is to be merged", true, "injected", meta("annotations", "example.com/any", "1")),
         p("what is to be merged elsewhere", false, "pretended", meta("annotations", "example.com/any", "1")),
         p("beside a sidecar: one of Kubernetes", false, "injected", meta("annotations", "kubernetes.io/other", "1")),
