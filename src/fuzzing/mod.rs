@@ -89,6 +89,12 @@ pub fn admission_review(data: &[u8]) {
     }
 }
 
+/// What a user writes of any kind of ours, `{"new": ..., "old": ...}`, through admission: as a new object, and as a change of
+/// the old one.
+pub fn user_object(data: &[u8]) {
+    handlers::through_admission(data);
+}
+
 /// A CloneSet, and an answer of the API server about its template, from the same hostile hand.
 fn clone_set_review(review: &Review) {
     let object = &review.request.object;

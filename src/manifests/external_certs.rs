@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     NAMESPACE,
-    roles::{distinct, own_policies, policy_rule},
+    roles::{distinct, of_webhook_in_own_namespace, own_policies, policy_rule},
 };
 use crate::{
     api::feature_gates::gate,
@@ -41,11 +41,12 @@ pub(super) fn patches() -> Value {
     };
     let handlers = HANDLERS.iter().flat_map(|handler| handler.rbac);
     let cluster = distinct(handlers.chain(installation::EXTERNAL_RBAC).chain(&own_policies(ACCOUNT)));
+    let own_namespace = of_webhook_in_own_namespace(installation::EXTERNAL_OWN_NAMESPACE_RBAC);
     let flag = format!("--feature-gates={}=true", gate::EXTERNAL_CERTS);
     let mut patches: Vec<Value> = [
         ("Deployment", "kruise-webhook", json!([add("/spec/template/spec/containers/0/args/-", flag.into())])),
         ("ClusterRole", ACCOUNT, json!([replace("/rules", rules(&cluster).into())])),
-        ("Role", ACCOUNT, json!([replace("/rules", rules(installation::EXTERNAL_OWN_NAMESPACE_RBAC).into())])),
+        ("Role", ACCOUNT, json!([replace("/rules", rules(&own_namespace).into())])),
         ("MutatingWebhookConfiguration", webhook::CONFIGURATION, registration(Phase::Mutating)),
         ("ValidatingWebhookConfiguration", webhook::VALIDATING_CONFIGURATION, registration(Phase::Validating)),
     ]

@@ -50,7 +50,7 @@ pub(super) fn roles() -> [Role; 3] {
             control_plane: "webhook",
             account: WEBHOOK,
             cluster_rules: distinct(handlers.chain(installation::RBAC).chain(&own_policies(WEBHOOK))),
-            own_namespace_rules: installation::OWN_NAMESPACE_RBAC.to_vec(),
+            own_namespace_rules: of_webhook_in_own_namespace(installation::OWN_NAMESPACE_RBAC),
         },
         Role {
             name: "daemon",
@@ -60,6 +60,11 @@ pub(super) fn roles() -> [Role; 3] {
             own_namespace_rules: daemon::OWN_NAMESPACE_RBAC.to_vec(),
         },
     ]
+}
+
+/// What the webhook may do in our own namespace: these, and what its handlers read there.
+pub(super) fn of_webhook_in_own_namespace(rules: &'static [Rule]) -> Vec<Rule> {
+    distinct(rules.iter().chain(HANDLERS.iter().flat_map(|handler| handler.own_namespace_rbac)))
 }
 
 /// Every role looks at its start whether the policies over its account are in force.

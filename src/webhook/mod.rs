@@ -40,7 +40,7 @@ use crate::{
         policy,
     },
     budgets::Budgets,
-    runtime::events::Recorder,
+    runtime::{events::Recorder, kruise_configuration},
 };
 
 /// The MutatingWebhookConfiguration that manifests install and the webhook role keeps up to date.
@@ -121,7 +121,8 @@ const TABLE: &[&[Handler]] = &[
         .when(pod::match_conditions)
         .injects()
         .writes()
-        .rbac(sidecars::RBAC)],
+        .rbac(sidecars::RBAC)
+        .own_namespace_rbac(pod::OWN_NAMESPACE_RBAC)],
     // With KruiseDaemon off it stays registered and says why it refuses.
     &[Handler::mutating(
         "mcontainerrecreaterequest.kb.io",
@@ -134,7 +135,8 @@ const TABLE: &[&[Handler]] = &[
     )
     .fails_closed()
     .writes()
-    .rbac(container_recreate_request::RBAC)],
+    .rbac(container_recreate_request::RBAC)
+    .own_namespace_rbac(container_recreate_request::OWN_NAMESPACE_RBAC)],
     // The only entry for Pods that fails closed: in namespaces that are labelled for it.
     &[Handler::mutating("mpod-required.kb.io", &["/mutate-pod-required"], PODS, pod::handle_required)
         .fails_closed()
@@ -142,7 +144,8 @@ const TABLE: &[&[Handler]] = &[
         .within(Namespaces::SidecarsRequired)
         .timeout(5)
         .writes()
-        .rbac(sidecars::RBAC)],
+        .rbac(sidecars::RBAC)
+        .own_namespace_rbac(pod::OWN_NAMESPACE_RBAC)],
     &Handler::pair(
         Phase::Mutating,
         Names {
@@ -299,22 +302,7 @@ const TABLE: &[&[Handler]] = &[
     ),
     &PERSISTENT_POD_STATES,
     &RESOURCE_DISTRIBUTIONS,
-    // With its gate off it stays registered and says why it refuses.
-    &Handler::pair(
-        Phase::Validating,
-        Names {
-            create: "vworkloadspread.kb.io",
-            update: "vworkloadspread-update.kb.io",
-            create_paths: &[
-                "/validate-apps-kruise-io-v1alpha1-workloadspread",
-                "/validate-apps-kruise-io-workloadspread",
-            ],
-            update_path: &["/validate-apps-kruise-io-v1alpha1-workloadspread-update"],
-        },
-        Target::created(apps::GROUP, &["v1alpha1"], "workloadspreads"),
-        workload_spread::handle,
-        workload_spread::RBAC,
-    ),
+    &WORKLOAD_SPREADS,
 ];
 
 /// Annotations of ours are judged with the spec.
@@ -353,7 +341,7 @@ const SIDECAR_SETS: [Handler; 2] = {
     };
     let target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "sidecarsets").of_cluster();
     let [create, update] = Handler::pair(Phase::Mutating, names, target, sidecar_set::handle, sidecar_set::RBAC);
-    [create, update.when(sidecar_set::on_update)]
+    Handler::both_own_namespace_rbac([create, update.when(sidecar_set::on_update)], sidecar_set::OWN_NAMESPACE_RBAC)
 };
 
 /// An annotation of theirs is judged with the spec.
@@ -367,7 +355,7 @@ const PERSISTENT_POD_STATES: [Handler; 2] = {
     let target = Target::created(apps::GROUP, &["v1alpha1"], "persistentpodstates");
     let handle = persistent_pod_state::handle;
     let [create, update] = Handler::pair(Phase::Validating, names, target, handle, pod_states::RBAC);
-    [create, update.when(not_being_deleted)]
+    Handler::both_own_namespace_rbac([create, update.when(not_being_deleted)], &[kruise_configuration::READ])
 };
 
 /// With its gate off it stays registered and says why it refuses.
@@ -419,6 +407,19 @@ const POD_UNAVAILABLE_BUDGETS: [Handler; 2] = {
     let handle = pod_unavailable_budget::handle;
     let [create, update] = Handler::pair(Phase::Validating, names, target, handle, pod_budget::RBAC);
     [create, update.when(not_being_deleted)]
+};
+
+/// With its gate off it stays registered and says why it refuses.
+const WORKLOAD_SPREADS: [Handler; 2] = {
+    let names = Names {
+        create: "vworkloadspread.kb.io",
+        update: "vworkloadspread-update.kb.io",
+        create_paths: &["/validate-apps-kruise-io-v1alpha1-workloadspread", "/validate-apps-kruise-io-workloadspread"],
+        update_path: &["/validate-apps-kruise-io-v1alpha1-workloadspread-update"],
+    };
+    let target = Target::created(apps::GROUP, &["v1alpha1"], "workloadspreads");
+    let pair = Handler::pair(Phase::Validating, names, target, workload_spread::handle, workload_spread::RBAC);
+    Handler::both_own_namespace_rbac(pair, &[kruise_configuration::READ])
 };
 
 /// Every admission webhook.

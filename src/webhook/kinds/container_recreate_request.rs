@@ -85,6 +85,8 @@ pub struct Situation {
 
 /// What [`handle`] reads.
 pub const RBAC: &[Rule] = &[Rule::new(&[""], &["pods", "nodes"], &["get"])];
+/// Whether a daemon is ready on a node, for requests of method Auto.
+pub const OWN_NAMESPACE_RBAC: &[Rule] = &[Rule::new(&[""], &["pods"], &["list"])];
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {

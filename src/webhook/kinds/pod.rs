@@ -30,14 +30,19 @@ use crate::{
         },
         pod::launch_priority,
     },
-    k8s::name,
+    k8s::{name, rbac::Rule},
+    runtime::kruise_configuration,
     webhook::{
         Context,
         server::handler::MatchCondition,
         server::review::{Admitted, Decision, Denied, Request},
+        sidecars,
         spreads::Placed,
     },
 };
+
+/// What is read in our own namespace: revisions that SidecarSets name, and the kinds that WorkloadSpreads may be for.
+pub const OWN_NAMESPACE_RBAC: &[Rule] = &[sidecars::REVISIONS, kruise_configuration::READ];
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {

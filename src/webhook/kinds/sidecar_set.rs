@@ -17,12 +17,14 @@ use crate::{
     },
     domain::kinds::sidecar_set::{defaults, hash},
     k8s::rbac::Rule,
+    runtime::kruise_configuration,
     webhook::{
         Context,
         server::{
             handler::MatchCondition,
             review::{Admitted, Decision, Denied, Request},
         },
+        sidecars,
         template::{self, READ_BUDGET},
         validate::{Findings, is_judged},
     },
@@ -34,8 +36,11 @@ mod rules;
 
 use answers::Answers;
 
-/// What [`handle`] reads, besides revisions and a ConfigMap in our own namespace.
+/// What [`handle`] reads.
 pub const RBAC: &[Rule] = &[template::RBAC, Rule::new(&[apps::GROUP], &["sidecarsets"], &["list"])];
+/// What it reads in our own namespace: the revision that a SidecarSet names, and the annotations that may be given to Pods.
+pub const OWN_NAMESPACE_RBAC: &[Rule] = &[sidecars::REVISIONS, kruise_configuration::READ];
+
 /// A SidecarSet of which every field has the right type.
 #[derive(Clone, Debug)]
 pub struct SidecarSetAdmission {

@@ -153,6 +153,8 @@ pub struct Handler {
     pub injects: bool,
     /// Rights that its reads need.
     pub rbac: &'static [Rule],
+    /// Rights that its reads need in our own namespace alone.
+    pub own_namespace_rbac: &'static [Rule],
     /// Decides.
     pub handle: Handle,
 }
@@ -192,6 +194,7 @@ impl Handler {
             match_conditions: always,
             injects: false,
             rbac: &[],
+            own_namespace_rbac: &[],
             handle,
         }
     }
@@ -265,6 +268,17 @@ impl Handler {
     /// Needs these rights.
     pub const fn rbac(self, rbac: &'static [Rule]) -> Self {
         Self { rbac, ..self }
+    }
+
+    /// Needs these rights in our own namespace.
+    pub const fn own_namespace_rbac(self, own_namespace_rbac: &'static [Rule]) -> Self {
+        Self { own_namespace_rbac, ..self }
+    }
+
+    /// The same for the webhooks of one kind.
+    pub const fn both_own_namespace_rbac(pair: [Self; 2], rules: &'static [Rule]) -> [Self; 2] {
+        let [create, update] = pair;
+        [create.own_namespace_rbac(rules), update.own_namespace_rbac(rules)]
     }
 
     /// Whether its gate is on.

@@ -64,30 +64,18 @@ const BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"], &
     .named(&[protection::NAME]);
 // A right to create cannot be limited by name. A binding is nothing without the policy that it names.
 const NEW_BINDING: Rule = Rule::new(GROUP, &["validatingadmissionpolicybindings"], &["create"]);
-// Whether a daemon is ready on a node, for requests of method Auto.
-const DAEMONS: Rule = Rule::new(&[""], &["pods"], &["list"]);
 
 /// What keeping the registration needs, cluster-wide.
 pub const RBAC: &[Rule] = &[MUTATING, VALIDATING, BINDING, NEW_BINDING];
 /// The same with certificates that somebody else renews: the registration is not ours to keep.
 pub const EXTERNAL_RBAC: &[Rule] = &[BINDING, NEW_BINDING];
 
-/// The revisions of SidecarSets: whether there is one that a SidecarSet names, and what new Pods get of it.
-const REVISIONS: Rule = Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "watch"]);
-/// The whitelist of annotations that SidecarSets may give to Pods.
-const WHITELIST: Rule = Rule::new(&[""], &["configmaps"], &["get"]).named(&["kruise-configuration"]);
-
-/// What keeping the certificates needs in our own namespace.
-pub const OWN_NAMESPACE_RBAC: &[Rule] = &[
-    Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]),
-    DAEMONS,
-    leftovers::LEASE,
-    REVISIONS,
-    WHITELIST,
-];
+/// What keeping the certificates and the registration needs in our own namespace, besides what handlers read there.
+pub const OWN_NAMESPACE_RBAC: &[Rule] =
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch", "patch"]).named(&[SECRET]), leftovers::LEASE];
 /// The same with certificates that somebody else renews.
 pub const EXTERNAL_OWN_NAMESPACE_RBAC: &[Rule] =
-    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch"]).named(&[SECRET]), DAEMONS, REVISIONS, WHITELIST];
+    &[Rule::new(&[""], &["secrets"], &["get", "list", "watch"]).named(&[SECRET])];
 
 /// Why a pass did not succeed. All of them are tried again.
 #[derive(Debug, thiserror::Error)]

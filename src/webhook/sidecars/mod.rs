@@ -53,6 +53,8 @@ pub const RBAC: &[Rule] = &[
     Rule::new(&["apps.kruise.io"], &["sidecarsets"], &["list", "watch"]),
     Rule::new(&[""], &["namespaces"], &["list", "watch"]),
 ];
+/// The revisions of SidecarSets, in our own namespace: whether there is one that a SidecarSet names, and what new Pods get of it.
+pub const REVISIONS: Rule = Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "watch"]);
 /// What the look-up of a Namespace may take, and how long a Pod waits for the first list of SidecarSets.
 const LIMIT: Duration = Duration::from_secs(1);
 /// How long after its start a replica is waited for because of the first list: it has other things to answer, and where the

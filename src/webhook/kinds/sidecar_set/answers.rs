@@ -22,7 +22,7 @@ use crate::{
     },
     domain::kinds::sidecar_set::revision,
     k8s::{invalid::Invalid, null, path, pod::Labels, selector::Selector},
-    runtime::apply::code,
+    runtime::{apply::code, kruise_configuration},
     webhook::{
         Context,
         sidecars::{Sidecars, Stored},
@@ -34,7 +34,7 @@ use crate::{
 use super::conflicts;
 
 /// The ConfigMap with the whitelist, in our namespace, and the key of it.
-pub(super) const WHITELIST: (&str, &str) = ("kruise-configuration", "SidecarSet_PatchPodMetadata_WhiteList");
+pub(super) const WHITELIST: (&str, &str) = (kruise_configuration::NAME, "SidecarSet_PatchPodMetadata_WhiteList");
 /// SidecarSets that are read at a time. When there are more, those of the watch are judged: a list of very many takes longer
 /// than a call may.
 const PAGE: u32 = 500;
