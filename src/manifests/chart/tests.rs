@@ -7,6 +7,8 @@ use std::{
 use super::*;
 use crate::manifests::feature_gates;
 
+mod scripts;
+
 /// What is written by hand below `templates` and `files`.
 const BY_HAND: [&str; 4] =
     ["templates/NOTES.txt", "templates/_helpers.tpl", "templates/checks.yaml", "templates/monitoring.yaml"];
