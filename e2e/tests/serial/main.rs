@@ -14,6 +14,7 @@ mod daemon_set;
 mod deletion_protection;
 mod gated;
 mod gone;
+mod helm;
 mod image_nodes;
 mod installation;
 mod leaders;
