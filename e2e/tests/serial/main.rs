@@ -15,6 +15,7 @@ mod deletion_protection;
 mod gated;
 mod gone;
 mod helm;
+mod helm_takeover;
 mod image_nodes;
 mod installation;
 mod leaders;
