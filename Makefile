@@ -77,7 +77,7 @@ image: ## Build the container image and its SBOM into target/image/kruise-rs.tar
 	@$(E2E) tools --only-packages
 	$(E2E) image
 
-manifests: ## Write manifests/ and docs/reference.md anew from the tables in the source
+manifests: ## Write manifests/, the Helm chart and docs/reference.md anew from the tables in the source
 	cargo run --quiet --locked --bin kruise-rs -- manifests
 	cargo run --quiet --locked --bin kruise-rs -- reference
 

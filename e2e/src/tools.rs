@@ -61,6 +61,7 @@ const MODULES: &[Module] = &[
         import: "k8s.io/kubernetes/cmd/kubectl",
         used_by: UsedBy::Tests,
     },
+    Module { dir: "helm", programs: &["helm"], import: "helm.sh/helm/v4/cmd/helm", used_by: UsedBy::Tests },
     Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/kwok", used_by: UsedBy::Load },
 ];
 

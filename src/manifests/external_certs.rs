@@ -26,37 +26,71 @@ const ACCOUNT: &str = "kruise-webhook";
 /// By it cert-manager knows whose CA to write into a configuration: NAMESPACE/CERTIFICATE.
 const INJECT: &str = "/metadata/annotations";
 
-/// kustomize's `patches`.
-pub(super) fn patches() -> Value {
+/// A change of one field: the operation of a JSON patch, the path and the value.
+type Operation = (&'static str, &'static str, Value);
+
+/// What changes in which object: its kind and name.
+fn changes() -> [(&'static str, &'static str, Vec<Operation>); 5] {
     let endpoint = Endpoint::Service { namespace: NAMESPACE.into(), name: webhook::SERVICE.into() };
-    let rules = |rules: &[Rule]| rules.iter().map(policy_rule).collect::<Vec<_>>();
-    let replace = |path: &str, value: Value| json!({ "op": "replace", "path": path, "value": value });
-    let add = |path: &str, value: Value| json!({ "op": "add", "path": path, "value": value });
+    let rules = |rules: &[Rule]| rules.iter().map(policy_rule).collect::<Value>();
     let registration = |phase| {
         let from = format!("{NAMESPACE}/{}", webhook::SECRET);
-        json!([
-            add(INJECT, json!({ "cert-manager.io/inject-ca-from": from })),
-            add("/webhooks", complete(phase, &endpoint, NAMESPACE).into()),
-        ])
+        vec![
+            ("add", INJECT, json!({ "cert-manager.io/inject-ca-from": from })),
+            ("add", "/webhooks", complete(phase, &endpoint, NAMESPACE).into()),
+        ]
     };
     let handlers = HANDLERS.iter().flat_map(|handler| handler.rbac);
     let cluster = distinct(handlers.chain(installation::EXTERNAL_RBAC).chain(&own_policies(ACCOUNT)));
     let own_namespace = of_webhook_in_own_namespace(installation::EXTERNAL_OWN_NAMESPACE_RBAC);
     let flag = format!("--feature-gates={}=true", gate::EXTERNAL_CERTS);
-    let mut patches: Vec<Value> = [
-        ("Deployment", "kruise-webhook", json!([add("/spec/template/spec/containers/0/args/-", flag.into())])),
-        ("ClusterRole", ACCOUNT, json!([replace("/rules", rules(&cluster).into())])),
-        ("Role", ACCOUNT, json!([replace("/rules", rules(&own_namespace).into())])),
+    [
+        ("Deployment", "kruise-webhook", vec![("add", "/spec/template/spec/containers/0/args/-", flag.into())]),
+        ("ClusterRole", ACCOUNT, vec![("replace", "/rules", rules(&cluster))]),
+        ("Role", ACCOUNT, vec![("replace", "/rules", rules(&own_namespace))]),
         ("MutatingWebhookConfiguration", webhook::CONFIGURATION, registration(Phase::Mutating)),
         ("ValidatingWebhookConfiguration", webhook::VALIDATING_CONFIGURATION, registration(Phase::Validating)),
     ]
-    .into_iter()
-    .map(|(kind, name, operations)| {
-        // A list of plain JSON values; serializing it cannot fail.
-        let patch = serde_yaml::to_string(&operations).unwrap_or_default();
-        json!({ "target": { "kind": kind, "name": name }, "patch": patch })
-    })
-    .collect();
+}
+
+fn is(object: &Value, kind: &str, name: &str) -> bool {
+    object["kind"] == kind && object["metadata"]["name"] == name
+}
+
+/// The object as this component leaves it: None if it is not installed at all.
+pub(super) fn applied(object: &Value) -> Option<Value> {
+    if is(object, "Secret", webhook::SECRET) {
+        return None;
+    }
+    let mut object = object.clone();
+    for (kind, name, operations) in changes() {
+        for (_, path, value) in operations.into_iter().filter(|_| is(&object, kind, name)).collect::<Vec<_>>() {
+            // The last part is a field, or the end of a list.
+            let Some((parent, field)) = path.rsplit_once('/') else { continue };
+            match object.pointer_mut(parent) {
+                Some(Value::Array(list)) => list.push(value),
+                Some(Value::Object(fields)) => drop(fields.insert(field.to_owned(), value)),
+                _ => {}
+            }
+        }
+    }
+    Some(object)
+}
+
+/// kustomize's `patches`.
+pub(super) fn patches() -> Value {
+    let mut patches: Vec<Value> = changes()
+        .into_iter()
+        .map(|(kind, name, operations)| {
+            let operations: Vec<Value> = operations
+                .into_iter()
+                .map(|(op, path, value)| json!({ "op": op, "path": path, "value": value }))
+                .collect();
+            // A list of plain JSON values; serializing it cannot fail.
+            let patch = serde_yaml::to_string(&operations).unwrap_or_default();
+            json!({ "target": { "kind": kind, "name": name }, "patch": patch })
+        })
+        .collect();
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "$patch": "delete",
         "metadata": { "name": webhook::SECRET, "namespace": NAMESPACE } });
     patches.push(json!({ "patch": serde_yaml::to_string(&secret).unwrap_or_default() }));
@@ -90,6 +124,12 @@ mod tests {
             assert!(found.next().is_none(), "{target} is not the only one");
         }
         objects
+    }
+
+    #[test]
+    fn applied_here_it_is_what_kustomize_makes() {
+        let base = base().into_iter().flat_map(|(_, objects)| objects);
+        assert_eq!(base.filter_map(|object| applied(&object)).collect::<Vec<_>>(), patched());
     }
 
     /// kustomize's `namespace` changes neither annotations nor selectors; the guide has the replacements.

@@ -4,6 +4,7 @@
 //! that the running program owns: the Lease and the Secret are empty and the webhook configuration has no CA, so that
 //! `kubectl apply` keeps what is there.
 
+mod chart;
 mod components;
 mod external_certs;
 mod network_policy;
@@ -119,12 +120,15 @@ pub fn render_all() -> Result<BTreeMap<String, String>, serde_yaml::Error> {
 /// # Errors
 /// The directory cannot be written.
 pub fn write_to(dir: &Path) -> io::Result<()> {
-    for (path, text) in render_all().map_err(io::Error::other)? {
-        let path = dir.join(path);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
+    write_files(dir, render_all().map_err(io::Error::other)?)?;
+    // In a checkout, the Helm chart is beside the directory.
+    let chart = dir.join("../charts/kruise-rs");
+    if chart.join("Chart.yaml").exists() {
+        let mut files = chart::render().map_err(io::Error::other)?;
+        for (from, to) in chart::COPIES {
+            files.insert(to.to_owned(), fs::read_to_string(dir.join("..").join(from))?);
         }
-        fs::write(path, text)?;
+        write_files(&chart, files)?;
     }
     // In a checkout, the table of writes is in the page beside the directory.
     let page = dir.join("../SECURITY.md");
@@ -132,6 +136,17 @@ pub fn write_to(dir: &Path) -> io::Result<()> {
         && let Some(renewed) = writes::renew(&text)
     {
         fs::write(page, renewed)?;
+    }
+    Ok(())
+}
+
+fn write_files(dir: &Path, files: BTreeMap<String, String>) -> io::Result<()> {
+    for (path, text) in files {
+        let path = dir.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, text)?;
     }
     Ok(())
 }
@@ -145,29 +160,44 @@ fn kustomization(resources: &[String], patches: Value) -> Value {
     file
 }
 
-/// Where the socket of each runtime is on the node, and where the daemon looks for it; with the components of each.
-fn overlays() -> [(&'static str, Value, Vec<String>); 5] {
-    let mount = |host: &str, kind: &str, inside: &str| {
+/// Where the socket of a runtime is on the node, and where the daemon looks for it.
+struct Runtime {
+    name: &'static str,
+    host: &'static str,
+    /// Type of the `hostPath`.
+    kind: &'static str,
+    inside: &'static str,
+}
+
+/// Those besides containerd, for which the DaemonSet is made.
+const RUNTIMES: [Runtime; 3] = [
+    Runtime { name: "k3s", host: "/run/k3s/containerd", kind: "Directory", inside: "/hostvarrun/k3s/containerd" },
+    Runtime { name: "crio", host: "/run/crio", kind: "Directory", inside: "/hostvarrun/crio" },
+    // Its socket lies in /run itself and belongs to a systemd socket unit, so it outlives restarts of the service.
+    Runtime {
+        name: "cri-dockerd",
+        host: "/run/cri-dockerd.sock",
+        kind: "Socket",
+        inside: "/hostvarrun/cri-dockerd.sock",
+    },
+];
+
+/// The overlays: each with its patches and components.
+fn overlays() -> Vec<(&'static str, Value, Vec<String>)> {
+    let of_runtime = |runtime: &Runtime| {
+        let host = json!({ "path": runtime.host, "type": runtime.kind });
         let operations = json!([
-            { "op": "replace", "path": "/spec/template/spec/volumes/0/hostPath", "value": { "path": host, "type": kind } },
-            { "op": "replace", "path": "/spec/template/spec/containers/0/volumeMounts/0/mountPath", "value": inside },
+            { "op": "replace", "path": "/spec/template/spec/volumes/0/hostPath", "value": host },
+            { "op": "replace", "path": "/spec/template/spec/containers/0/volumeMounts/0/mountPath", "value": runtime.inside },
         ]);
         let patch = serde_yaml::to_string(&operations).unwrap_or_default();
-        json!([{ "target": { "kind": "DaemonSet", "name": "kruise-daemon" }, "patch": patch }])
+        let patches = json!([{ "target": { "kind": "DaemonSet", "name": "kruise-daemon" }, "patch": patch }]);
+        (runtime.name, patches, components::defaults())
     };
-    [
-        ("containerd", json!([]), components::defaults()),
-        // That of containerd with no right that single namespaces can give instead.
-        ("hardened", json!([]), vec![]),
-        ("k3s", mount("/run/k3s/containerd", "Directory", "/hostvarrun/k3s/containerd"), components::defaults()),
-        ("crio", mount("/run/crio", "Directory", "/hostvarrun/crio"), components::defaults()),
-        // Its socket lies in /run itself and belongs to a systemd socket unit, so it outlives restarts of the service.
-        (
-            "cri-dockerd",
-            mount("/run/cri-dockerd.sock", "Socket", "/hostvarrun/cri-dockerd.sock"),
-            components::defaults(),
-        ),
-    ]
+    let containerd = ("containerd", json!([]), components::defaults());
+    // That of containerd with no right that single namespaces can give instead.
+    let hardened = ("hardened", json!([]), vec![]);
+    [containerd, hardened].into_iter().chain(RUNTIMES.iter().map(of_runtime)).collect()
 }
 
 fn custom_resource_definition(

@@ -14,6 +14,8 @@ mod daemon_set;
 mod deletion_protection;
 mod gated;
 mod gone;
+mod helm;
+mod helm_takeover;
 mod image_nodes;
 mod installation;
 mod leaders;

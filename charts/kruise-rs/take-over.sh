@@ -1,0 +1,202 @@
+#!/bin/sh
+# Moves a cluster from OpenKruise's Helm release to a release of kruise-rs. No definition, workload or Pod is deleted:
+# never uninstall or upgrade OpenKruise's release instead, its definitions would go and all workloads with them.
+# If it stops on the way, mend what it names and run it again.
+#
+#   charts/kruise-rs/take-over.sh [FLAG OF HELM...]     for example --values my.yaml
+#   environment: KUBECTL, HELM, TIMEOUT (default 300s), SAVE (directory for what is saved, default openkruise-before),
+#                RELEASE (of kruise-rs, default kruise-rs), NAMESPACE (of both installations, default kruise-system),
+#                OLD_RELEASE and OLD_NAMESPACE (OpenKruise's release; default: what its objects are annotated with)
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+kubectl=${KUBECTL:-kubectl}
+helm=${HELM:-helm}
+timeout=${TIMEOUT:-300s}
+save=${SAVE:-openkruise-before}
+release=${RELEASE:-kruise-rs}
+system=${NAMESPACE:-kruise-system}
+manager=kruise-controller-manager
+daemon=kruise-daemon
+theirs='control-plane in (controller-manager, daemon)'
+
+refuse() {
+  echo "$*" >&2
+  echo "nothing was changed" >&2
+  exit 1
+}
+
+# Names are put into commands below.
+for name in "$release" "$system" "${OLD_RELEASE:-none}" "${OLD_NAMESPACE:-none}"; do
+  case "$name" in
+    '' | *[!a-z0-9.-]*) echo "\"$name\" is not the name of a release or namespace" >&2; exit 2 ;;
+  esac
+done
+
+# "namespace name program" of every Deployment or DaemonSet that has one of the names.
+installed() {
+  $kubectl get "$1" --all-namespaces \
+    -o go-template='{{range .items}}{{if eq .metadata.name "'"$2"'"}}{{.metadata.namespace}} {{.metadata.name}} {{with .metadata.labels}}{{with index . "app.kubernetes.io/name"}}{{.}}{{end}}{{end}}{{"\n"}}{{end}}{{end}}'
+}
+
+annotation() {
+  $kubectl get "$1" --namespace "$system" "$2" --ignore-not-found \
+    -o go-template='{{with .metadata.annotations}}{{with index . "'"$3"'"}}{{.}}{{end}}{{end}}'
+}
+
+# Objects of OpenKruise's release, of kinds that give rights: "kind namespace name".
+rights() {
+  $kubectl get clusterrolebindings,clusterroles,rolebindings,roles --all-namespaces \
+    -o go-template='{{range .items}}{{$m := .metadata}}{{$k := .kind}}{{with .metadata.annotations}}{{if and (eq (or (index . "meta.helm.sh/release-name") "") "'"$old_release"'") (eq (or (index . "meta.helm.sh/release-namespace") "") "'"$old_namespace"'")}}{{$k}} {{or $m.namespace "-"}} {{$m.name}}{{"\n"}}{{end}}{{end}}{{end}}'
+}
+
+# Pods of manager and daemons, whoever runs them.
+pods_left() {
+  $kubectl get pods --namespace "$system" -l "$theirs" -o name
+}
+
+no_conversion() {
+  $kubectl get customresourcedefinitions \
+    -o go-template='{{range .items}}{{if .spec.conversion}}{{if eq .spec.conversion.strategy "Webhook"}}{{.metadata.name}}{{"\n"}}{{end}}{{end}}{{end}}' |
+    while read -r name; do
+      case "$name" in
+        *.apps.kruise.io | *.policy.kruise.io) ;;
+        *) continue ;;
+      esac
+      $kubectl patch customresourcedefinition "$name" --type=merge \
+        --patch '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
+    done
+}
+
+# ---- what has to be so before anything is changed ----
+
+case $($helm version --template '{{.Version}}') in
+  v[4-9]* | v[1-9][0-9]*) ;;
+  *) refuse "this needs Helm 4 or later" ;;
+esac
+
+manages=false
+for kind in deployments:$manager daemonsets:$daemon; do
+  found=$(installed "${kind%%:*}" "${kind#*:}")
+  while read -r namespace name program; do
+    [ -n "$name" ] || continue
+    if [ "$program" = kruise-rs ]; then
+      refuse "kruise-rs is installed already in namespace $namespace ($name); if a run has failed at its end, go on with: helm upgrade --install $release $here --namespace $namespace --take-ownership --force-conflicts --values $save/values.yaml"
+    fi
+    if [ "$namespace" != "$system" ]; then
+      refuse "OpenKruise is installed in namespace $namespace ($name), not in $system; run this with NAMESPACE=$namespace"
+    fi
+    [ "$name" != "$manager" ] || manages=true
+  done <<END
+$found
+END
+done
+
+old_release=${OLD_RELEASE:-}
+old_namespace=${OLD_NAMESPACE:-}
+for object in "deployment $manager" "customresourcedefinition clonesets.apps.kruise.io"; do
+  [ -z "$old_release" ] || break
+  # shellcheck disable=SC2086
+  old_release=$(annotation $object meta.helm.sh/release-name)
+  # shellcheck disable=SC2086
+  old_namespace=$(annotation $object meta.helm.sh/release-namespace)
+done
+if [ -z "$old_release" ] || [ -z "$old_namespace" ]; then
+  refuse "OpenKruise was not installed by Helm, or not here: no object names its release. Set OLD_RELEASE and OLD_NAMESPACE, or follow docs/moving-from-openkruise.md"
+fi
+if [ "$old_release $old_namespace" = "$release $system" ]; then
+  refuse "the release of kruise-rs needs another name than OpenKruise's, $old_release; set RELEASE"
+fi
+
+# A restart that is under way would be ended by nobody.
+requests=$($kubectl get containerrecreaterequests.apps.kruise.io --all-namespaces \
+  -o go-template='{{range .items}}{{$phase := ""}}{{with .status}}{{with .phase}}{{$phase = .}}{{end}}{{end}}{{if ne $phase "Completed"}}{{.metadata.namespace}}/{{.metadata.name}} {{end}}{{end}}')
+if [ -n "$requests" ]; then
+  refuse "these ContainerRecreateRequests have not ended: $requests"
+fi
+
+# The API server would refuse a definition without a version in which objects are stored.
+for file in "$here"/templates/crds/*.yaml; do
+  name=$(basename "$file" .yaml)
+  stored=$($kubectl get customresourcedefinition "$name" --ignore-not-found -o jsonpath='{.status.storedVersions[*]}')
+  for version in $stored; do
+    grep -q "^    name: $version\$" "$file" ||
+      refuse "objects of $name are stored in version $version, which kruise-rs does not have: docs/moving-from-openkruise.md, step 3"
+  done
+done
+
+umask 077
+mkdir -p "$save"
+if $manages; then
+  gates=$($kubectl get deployment --namespace "$system" "$manager" \
+    -o jsonpath='{range .spec.template.spec.containers[*]}{range .args[*]}{@}{"\n"}{end}{end}' |
+    sed -n 's/^--feature-gates=//p' | tail -n 1)
+  case ",$gates," in
+    *,EnhancedLivenessProbe=true,*)
+      refuse "OpenKruise runs with EnhancedLivenessProbe=true, which kruise-rs does not have: nobody would probe such Pods" ;;
+  esac
+  {
+    echo "# The feature gates that OpenKruise ran with; the same ones have to be on, and off, from the first start."
+    echo "featureGates: '$gates'"
+    case ",$gates," in *,ResourceDistributionGate=true,*) echo "components: {resourceDistribution: true}" ;; esac
+    case ",$gates," in *,EnableExternalCerts=true,*) echo "externalCerts: {enabled: true}" ;; esac
+  } >"$save/values.yaml"
+elif [ ! -f "$save/values.yaml" ]; then
+  refuse "OpenKruise's manager does not run, and there is no $save/values.yaml of an earlier run, with its feature gates; set SAVE"
+fi
+$helm template "$release" "$here" --namespace "$system" --values "$save/values.yaml" "$@" >"$save/kruise-rs.yaml" ||
+  refuse "the values are not good for kruise-rs"
+
+# ---- save ----
+
+if $manages; then
+  echo "saving OpenKruise's installation in $save"
+  $kubectl get deployments,daemonsets,services,configmaps,serviceaccounts --namespace "$system" -o yaml >"$save/installed.yaml"
+  $kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o yaml >"$save/webhooks.yaml"
+  $kubectl get customresourcedefinitions -o yaml >"$save/definitions.yaml"
+  $kubectl get secrets --namespace "$old_namespace" -l "owner=helm,name=$old_release" -o yaml >"$save/release.yaml"
+fi
+
+# ---- stop OpenKruise ----
+
+# An API server that cannot convert holds up the garbage collector of the whole cluster.
+no_conversion
+echo "stopping OpenKruise; until kruise-rs runs nobody replaces a lost Pod of a Kruise workload: drain no node"
+$kubectl delete deployment --namespace "$system" "$manager" --ignore-not-found --wait=false
+# Its registrations fail closed: without it nobody could create a Pod.
+$kubectl delete validatingwebhookconfiguration kruise-validating-webhook-configuration --ignore-not-found
+$kubectl delete mutatingwebhookconfiguration kruise-mutating-webhook-configuration --ignore-not-found
+$kubectl delete daemonset --namespace "$system" "$daemon" --ignore-not-found --wait=false
+# Two daemons on a node would both stop containers.
+if [ -n "$(pods_left)" ]; then
+  $kubectl wait pods --namespace "$system" -l "$theirs" --for=delete --timeout="$timeout" || true
+fi
+left=$(pods_left)
+if [ -n "$left" ]; then
+  echo "these Pods of OpenKruise are not gone within $timeout; run this again when they are:" >&2
+  echo "$left" >&2
+  exit 1
+fi
+# As its manager may have left it.
+no_conversion
+
+# ---- forget its release ----
+
+# Without its Secrets nobody can uninstall it by mistake, which would delete the definitions.
+$kubectl delete secrets --namespace "$old_namespace" -l "owner=helm,name=$old_release" --ignore-not-found
+# Before kruise-rs starts: its accounts have the same names and would have OpenKruise's rights.
+rights | while read -r kind namespace name; do
+  case "$namespace" in
+    -) $kubectl delete "$kind" "$name" --ignore-not-found ;;
+    *) $kubectl delete "$kind" --namespace "$namespace" "$name" --ignore-not-found ;;
+  esac
+done
+
+# ---- install ----
+
+$helm upgrade --install "$release" "$here" --namespace "$system" --take-ownership --force-conflicts \
+  --values "$save/values.yaml" "$@"
+for workload in deployment/$manager deployment/kruise-webhook daemonset/$daemon; do
+  $kubectl rollout status --namespace "$system" "$workload" --timeout="$timeout"
+done
+echo "done. Bindings of others that give rights to the accounts of kruise-rs are named by: kubectl kruise doctor"

@@ -1,0 +1,48 @@
+{{- define "kruise-rs.namespace" -}}
+{{ .Values.installation.namespace | default .Release.Namespace }}
+{{- end }}
+
+{{- define "kruise-rs.image" -}}
+{{- $image := .Values.manager.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default (printf "v%s" .Chart.AppVersion) }}
+{{- end }}
+{{- end }}
+
+{{- define "kruise-rs.failurePolicies" -}}
+{{- with .Values.failurePolicies }}{{ . | quote }}{{ end }}
+{{- end }}
+
+{{- /* Roles read these settings at their start. With the settings of the manifests there is no annotation. */}}
+{{- define "kruise-rs.podAnnotations" -}}
+{{- if or (ne .Values.featureGates "ImagePullJobGate=true") .Values.failurePolicies -}}
+kruise.rs/settings: {{ printf "%s;%s" .Values.featureGates .Values.failurePolicies | sha256sum | trunc 16 | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Of the values of one role. */}}
+{{- define "kruise-rs.args" -}}
+{{- $args := list }}
+{{- with .log.level }}{{ $args = append $args (printf "--v=%v" .) }}{{ end }}
+{{- with .socketFile }}{{ $args = append $args (printf "--socket-file=%s" .) }}{{ end }}
+{{- with concat $args .extraArgs }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{- define "kruise-rs.socket.host" -}}
+{{- if .Values.daemon.socketLocation -}}
+path: {{ .Values.daemon.socketLocation | quote }}
+type: Directory
+{{- else -}}
+{{ toYaml (get (include "kruise-rs.runtimes" . | fromYaml) .Values.daemon.runtime).host }}
+{{- end }}
+{{- end }}
+
+{{- define "kruise-rs.socket.inside" -}}
+{{- if .Values.daemon.socketLocation -}}
+/hostvarrun
+{{- else -}}
+{{ (get (include "kruise-rs.runtimes" . | fromYaml) .Values.daemon.runtime).inside }}
+{{- end }}
+{{- end }}

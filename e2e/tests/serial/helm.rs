@@ -1,0 +1,132 @@
+//! Installing by Helm, from the chart of this repository.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cmd::{cmd, environment};
+use e2e::deploy::DAEMON_ARGS;
+use e2e::kit::{Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
+use e2e::paths::{SYSTEM, containerd_dir};
+use serde_json::{Value, json};
+
+use crate::{MANAGER, WEBHOOK};
+
+const RELEASE: &str = "e2e-kruise-rs";
+const CONFIGURATION: &str = "kruise-mutating-webhook-configuration";
+
+fn helm(t: &Test, args: &[&str]) -> Command {
+    let mut command = cmd(t.paths.bin("helm"), args);
+    environment(&t.paths, &mut command);
+    command.args(["--namespace", SYSTEM]);
+    command
+}
+
+async fn run(t: &Test, command: Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    let answer = t.run(command).await?;
+    ensure!(answer.ok, "{shown}: {}{}", answer.stderr, answer.stdout);
+    Ok(answer.stdout)
+}
+
+/// `helm install` or `helm upgrade`, with what differs on this machine, until all is ready by Helm's own rules.
+async fn apply(t: &Test, how: &[&str], values: &Value) -> Result<()> {
+    let file = std::env::temp_dir().join(format!("{}-values.json", t.namespace));
+    std::fs::write(&file, values.to_string())?;
+    let mut command = helm(t, &[how[0], RELEASE]);
+    command.arg(t.paths.repo.join("charts/kruise-rs")).args(&how[1..]);
+    command.args(["--wait", "--timeout", "120s", "--values"]).arg(&file);
+    let done = run(t, command).await;
+    let _ = std::fs::remove_file(&file);
+    done.map(drop)
+}
+
+fn values(replicas: u64, gates: &str) -> Value {
+    json!({
+        "featureGates": gates,
+        "manager": { "replicas": replicas },
+        // The first of these is the role, which the chart has.
+        "daemon": { "extraArgs": DAEMON_ARGS[1..], "socketLocation": containerd_dir() },
+    })
+}
+
+/// The CA of each entry.
+async fn bundles(t: &Test) -> Result<BTreeMap<String, String>> {
+    let configuration = t.get("MutatingWebhookConfiguration", CONFIGURATION).await?;
+    let entries = configuration.array("/webhooks").iter();
+    Ok(entries.map(|e| (e.text("/name").to_owned(), e.text("/clientConfig/caBundle").to_owned())).collect())
+}
+
+/// Waits until the webhook has registered itself completely.
+async fn registered(t: &Test) -> Result<BTreeMap<String, String>> {
+    poll("the webhook to register itself", PATIENCE, async || {
+        let bundles = bundles(t).await?;
+        ensure!(bundles.contains_key("mpod.kb.io") && bundles.contains_key("mcloneset.kb.io"), "{:?}", bundles.keys());
+        ensure!(bundles.values().all(|ca| ca.len() > 100), "an entry has no CA");
+        Ok(())
+    })
+    .await?;
+    bundles(t).await
+}
+
+async fn uid(t: &Test, kind: &str, name: &str) -> Result<String> {
+    Ok(t.get(kind, name).await?.text("/metadata/uid").to_owned())
+}
+
+async fn scenario(t: &Test, pod: &str) -> Result<()> {
+    let (of_pod, of_set) = (uid(t, "Pod", pod).await?, uid(t, "CloneSet", "set").await?);
+    let gates = "ImagePullJobGate=true";
+    // The definitions are there, from kubectl.
+    apply(t, &["install", "--take-ownership", "--force-conflicts"], &values(2, gates)).await?;
+    t.webhook_answers().await?;
+    let ca = registered(t).await?;
+
+    apply(t, &["upgrade"], &values(1, "ImagePullJobGate=true,KruisePodReadinessGate=true")).await?;
+    let manager = t.api_in(SYSTEM, "Deployment").get(MANAGER).await?;
+    assert_eq!(manager.data.int("/spec/replicas"), 1);
+    let after = registered(t).await?;
+    for (name, bundle) in &ca {
+        assert_eq!(after.get(name), Some(bundle), "{name} has another CA after the upgrade");
+    }
+    t.plugin_exits(0, &["restart", &format!("pod/{pod}"), "--wait"]).await?;
+
+    run(t, helm(t, &["rollback", RELEASE, "1", "--wait", "--timeout", "120s"])).await?;
+    let manager = t.api_in(SYSTEM, "Deployment").get(MANAGER).await?;
+    assert_eq!(manager.data.int("/spec/replicas"), 2);
+    let after = registered(t).await?;
+    for (name, bundle) in &ca {
+        assert_eq!(after.get(name), Some(bundle), "{name} has another CA after going back");
+    }
+    // One more that changes nothing is no conflict either.
+    apply(t, &["upgrade"], &values(2, gates)).await?;
+
+    run(t, helm(t, &["uninstall", RELEASE, "--wait", "--timeout", "120s"])).await?;
+    for name in [MANAGER, WEBHOOK] {
+        ensure!(t.api_in(SYSTEM, "Deployment").get_opt(name).await?.is_none(), "{name} is left");
+    }
+    ensure!(t.find("MutatingWebhookConfiguration", CONFIGURATION).await?.is_none(), "nobody answers any more");
+    assert_eq!(uid(t, "CloneSet", "set").await?, of_set, "definitions and their objects stay");
+    assert_eq!(uid(t, "Pod", pod).await?, of_pod, "and Pods");
+    Ok(())
+}
+
+#[tokio::test]
+async fn installed_by_helm_it_works_and_no_upgrade_takes_its_ca_away() -> Result<()> {
+    in_namespace("helm", async |t| {
+        t.create(workload("CloneSet", "set", 1, vec![app("main")])).await?;
+        let available = |o: &Value| o.int("/status/availableReplicas") == 1;
+        t.wait_for("CloneSet", "set", "to be available", PATIENCE, available).await?;
+        let pod = t.list("Pod", "app=set").await?.pop().context("its Pod")?;
+        let pod = pod.text("/metadata/name");
+        t.node().undeploy(false).await?;
+        let restore = async {
+            // What a failure has left, as far as Helm knows it; what is not there is no error here.
+            let _ =
+                t.run(helm(t, &["uninstall", RELEASE, "--ignore-not-found", "--wait", "--timeout", "120s"])).await?;
+            t.node().deploy().await
+        };
+        restoring(scenario(t, pod), restore).await?;
+        t.ready(pod).await.map(drop)
+    })
+    .await
+}
