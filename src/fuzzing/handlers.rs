@@ -111,7 +111,7 @@ pub(super) fn through_handlers(data: &[u8]) -> Vec<String> {
 }
 
 /// Sends an object of a kind of ours to its webhooks; one of another kind, to those of all kinds. Gives the names of those
-/// that have admitted it.
+/// that have answered.
 ///
 /// # Panics
 /// A handler has asked for something that it must not, has answered with a patch that cannot be applied, or took too long.
@@ -123,7 +123,7 @@ pub(super) fn through_admission(data: &[u8]) -> Vec<&'static str> {
     let plural = plural.map(|kind| kind.plural);
     let is_ours = |handler: &&Handler| [apps::GROUP, policy::GROUP].contains(&handler.target.group);
     let is_its = |handler: &&Handler| plural.is_none_or(|plural| plural == handler.target.resource);
-    let mut admitted = Vec::new();
+    let mut answered = Vec::new();
     for handler in HANDLERS.iter().filter(is_ours).filter(is_its) {
         let body = review_of(handler, &case).to_string().into_bytes();
         let Ok(review) = Review::decode(&body) else { continue };
@@ -131,11 +131,11 @@ pub(super) fn through_admission(data: &[u8]) -> Vec<&'static str> {
         let (answer, _) = runtime.block_on(through(handler, Some(&review), &body));
         let took = clock::now().mono.saturating_sub(before);
         assert!(took < LIMIT, "{}: {took:?}", handler.name);
-        if answer["response"]["allowed"] == true {
-            admitted.push(handler.name);
+        if answer["response"]["allowed"].is_boolean() {
+            answered.push(handler.name);
         }
     }
-    admitted
+    answered
 }
 
 /// The review for a webhook, in a dry run: nothing is to be kept of it.

@@ -154,7 +154,7 @@ pub(super) async fn run(args: BroadcastArgs, connection: &ConnectionArgs) -> Res
     if !dry_run && !args.detach {
         let view = View::new(args.output.is_some());
         let mut followed = Followed::new(&connection, made, view);
-        exit = followed.to_the_end(args.timeout).await?;
+        exit = followed.until_its_end(args.timeout).await?;
         made = followed.job;
     }
     if let Some(format) = args.output {
@@ -195,7 +195,7 @@ impl<'a> Followed<'a> {
         (api, format!("{}={}", labels::BROADCAST_JOB_UID, self.job.text("/metadata/uid")))
     }
 
-    async fn to_the_end(&mut self, timeout: Option<Duration>) -> Result<Exit, Stop> {
+    async fn until_its_end(&mut self, timeout: Option<Duration>) -> Result<Exit, Stop> {
         // Before anything is shown: whoever sees a line may interrupt.
         let handler = signal(SignalKind::interrupt());
         let mut interrupts = handler.map_err(|error| Stop::new(Exit::Failed, format!("signal handler: {error}")))?;

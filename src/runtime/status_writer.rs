@@ -20,6 +20,9 @@ use crate::k8s::time::Now;
 /// Between two writes of a status that differ in nothing but counts, which change with every Pod.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What the API server has answered to a write, if one was due, and which errors say that the object was read too long ago.
+type Answer<K> = (kube::Result<Option<K>>, fn(&kube::Error) -> bool);
+
 /// What came of it.
 #[derive(Clone, Debug)]
 pub enum Outcome<K> {
@@ -121,7 +124,7 @@ impl StatusWriter {
         &self,
         (api, store): (&Api<K>, &Store<K>),
         object: &K,
-        (answer, is_outdated): (kube::Result<Option<K>>, fn(&kube::Error) -> bool),
+        (answer, is_outdated): Answer<K>,
         now: Now,
     ) -> kube::Result<Outcome<K>>
     where
