@@ -120,7 +120,7 @@ for file in "$here"/templates/crds/*.yaml; do
   name=$(basename "$file" .yaml)
   stored=$($kubectl get customresourcedefinition "$name" --ignore-not-found -o jsonpath='{.status.storedVersions[*]}')
   for version in $stored; do
-    grep -q "^    name: $version\$" "$file" ||
+    grep -q "^  [ -] name: $version\$" "$file" ||
       refuse "objects of $name are stored in version $version, which kruise-rs does not have: docs/moving-from-openkruise.md, step 3"
   done
 done

@@ -582,6 +582,7 @@ fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, bool) {
         "Role" => ("rbac.authorization.k8s.io/v1", "roles", true),
         "RoleBinding" => ("rbac.authorization.k8s.io/v1", "rolebindings", true),
         "ClusterRole" => ("rbac.authorization.k8s.io/v1", "clusterroles", false),
+        "ClusterRoleBinding" => ("rbac.authorization.k8s.io/v1", "clusterrolebindings", false),
         "Job" => ("batch/v1", "jobs", true),
         "ValidatingAdmissionPolicy" => ("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", false),
         "ValidatingAdmissionPolicyBinding" => {
