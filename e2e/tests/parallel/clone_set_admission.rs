@@ -124,7 +124,7 @@ async fn fields_that_we_do_not_type_survive() -> Result<()> {
 
 #[tokio::test]
 async fn what_is_not_allowed_is_refused_by_its_field() -> Result<()> {
-    in_namespace("cs-refused", async |t| {
+    in_namespace("cs-admission-refused", async |t| {
         for (object, words) in [
             (manifest("a").with("/spec/replicas", -1), &["spec.replicas", "-1"][..]),
             (
@@ -174,7 +174,7 @@ async fn what_is_not_allowed_is_refused_by_its_field() -> Result<()> {
 
 #[tokio::test]
 async fn a_mount_of_a_claim_is_no_mount_of_nothing() -> Result<()> {
-    in_namespace("cs-claims", async |t| {
+    in_namespace("cs-admission-claims", async |t| {
         let claim = json!({ "metadata": { "name": "data" }, "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1024Mi" } } } });
         let object =
@@ -192,7 +192,7 @@ async fn a_mount_of_a_claim_is_no_mount_of_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn kubectl_prints_each_field_on_a_line() -> Result<()> {
-    in_namespace("cs-kubectl", async |t| {
+    in_namespace("cs-admission-kubectl", async |t| {
         let object = manifest("web").with("/spec/replicas", -1).with("/spec/updateStrategy/type", "x");
         let answer = t.apply(&object).await?;
         ensure!(!answer.ok, "it was accepted");
@@ -238,7 +238,7 @@ async fn updates_are_judged_by_what_they_change() -> Result<()> {
 
 #[tokio::test]
 async fn a_finalizer_can_be_removed_from_what_is_invalid_by_now() -> Result<()> {
-    in_namespace("cs-finalizer", async |t| {
+    in_namespace("cs-admission-finalizer", async |t| {
         t.create(manifest("web").with("/metadata/finalizers", json!(["example.com/hold"]))).await?;
         t.remove(CLONE_SET, "web").await?;
         t.wait_for(CLONE_SET, "web", "to be deleted", PATIENCE, |o| o.has("/metadata/deletionTimestamp")).await?;

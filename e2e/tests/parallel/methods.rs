@@ -299,7 +299,7 @@ async fn no_workload_recreates_or_reports_a_pod_whose_image_is_spelled_different
 
 #[tokio::test]
 async fn native_sidecars_are_restarted_by_both_methods() -> Result<()> {
-    in_namespace("sidecars", async |t| {
+    in_namespace("methods-sidecars", async |t| {
         let sidecar = pulled("mesh").with("/restartPolicy", "Always");
         let setup = json!({ "name": "setup", "image": remote("busybox"), "command": ["true"] });
         let web = pod("web", vec![pulled("main")]).with("/spec/initContainers", json!([setup, sidecar]));
