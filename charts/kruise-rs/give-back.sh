@@ -62,7 +62,7 @@ if [ "$old_release $old_namespace" = "$release $system" ]; then
   refuse "OpenKruise's release needs another name than $release; set OLD_RELEASE"
 fi
 if recorded "$old_release" "$old_namespace"; then
-  refuse "release $old_release is recorded in namespace $old_namespace: to upgrade or to uninstall it may delete definitions, and all workloads with them. If it is OpenKruise's old record, delete its Secrets: kubectl -n $old_namespace delete secret -l owner=helm,name=$old_release"
+  refuse "release $old_release is recorded in namespace $old_namespace: upgrading or uninstalling it can delete definitions, and all workloads with them. If it is left from before the move, delete its record: kubectl -n $old_namespace delete secret -l owner=helm,name=$old_release"
 fi
 if recorded "$release" "$system"; then
   installed=true
@@ -85,7 +85,24 @@ requests=$($kubectl get containerrecreaterequests.apps.kruise.io --all-namespace
 umask 077
 mkdir -p "$save"
 $helm template "$old_release" "$chart" --namespace "$old_namespace" "$@" >"$save/openkruise.yaml" ||
-  refuse "the chart or its values are not good"
+  refuse "Helm cannot render $chart with these flags (see above)"
+# The API server would refuse a definition without a version in which objects are stored, with kruise-rs gone already.
+definitions=$($kubectl get customresourcedefinitions \
+  -o go-template='{{range .items}}{{.metadata.name}}{{range .status.storedVersions}} {{.}}{{end}}{{"\n"}}{{end}}')
+lacks() {
+  awk -v crd="$1" -v version="$2" '/^---/ { here = 0 } $1 == "name:" && $2 == crd { here = seen = 1 }
+    here && (($1 == "name:" && $2 == version) || ($1 == "-" && $2 == "name:" && $3 == version)) { found = 1 }
+    END { exit !(seen && !found) }' "$save/openkruise.yaml"
+}
+while read -r name versions; do
+  for version in $versions; do
+    if lacks "$name" "$version"; then
+      refuse "objects of $name are stored in version $version, which $chart does not have: give back to OpenKruise 1.9 or later"
+    fi
+  done
+done <<END
+$definitions
+END
 
 # ---- uninstall kruise-rs ----
 

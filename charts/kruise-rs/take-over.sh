@@ -44,9 +44,10 @@ annotation() {
     -o go-template='{{with .metadata.annotations}}{{with index . "'"$3"'"}}{{.}}{{end}}{{end}}'
 }
 
-# Objects of OpenKruise's release, of kinds that give rights: "kind namespace name".
-rights() {
-  $kubectl get clusterrolebindings,clusterroles,rolebindings,roles --all-namespaces \
+# The bindings of OpenKruise's release: "kind namespace name". Its roles stay: those that are aggregated into view, edit and
+# admin give users their rights, and the others give none without a binding.
+bindings() {
+  $kubectl get clusterrolebindings,rolebindings --all-namespaces \
     -o go-template='{{range .items}}{{$m := .metadata}}{{$k := .kind}}{{with .metadata.annotations}}{{if and (eq (or (index . "meta.helm.sh/release-name") "") "'"$old_release"'") (eq (or (index . "meta.helm.sh/release-namespace") "") "'"$old_namespace"'")}}{{$k}} {{or $m.namespace "-"}} {{$m.name}}{{"\n"}}{{end}}{{end}}{{end}}'
 }
 
@@ -94,6 +95,10 @@ done
 
 old_release=${OLD_RELEASE:-}
 old_namespace=${OLD_NAMESPACE:-}
+# As an earlier run has found it: the definitions may name the release of kruise-rs by now.
+if ! $manages && [ -z "$old_release" ] && [ -f "$save/release-name" ]; then
+  read -r old_release old_namespace <"$save/release-name"
+fi
 for object in "deployment $manager" "customresourcedefinition clonesets.apps.kruise.io"; do
   [ -z "$old_release" ] || break
   # shellcheck disable=SC2086
@@ -134,6 +139,8 @@ if $manages; then
   case ",$gates," in
     *,EnhancedLivenessProbe=true,*)
       refuse "OpenKruise runs with EnhancedLivenessProbe=true, which kruise-rs does not have: nobody would probe such Pods" ;;
+    *,AllAlpha=true,*)
+      refuse "OpenKruise runs with AllAlpha=true, which means other gates in kruise-rs: switch on by name what you use, in OpenKruise first" ;;
   esac
   {
     echo "# The feature gates that OpenKruise ran with; the same ones have to be on, and off, from the first start."
@@ -155,6 +162,11 @@ if $manages; then
   $kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o yaml >"$save/webhooks.yaml"
   $kubectl get customresourcedefinitions -o yaml >"$save/definitions.yaml"
   $kubectl get secrets --namespace "$old_namespace" -l "owner=helm,name=$old_release" -o yaml >"$save/release.yaml"
+  echo "$old_release $old_namespace" >"$save/release-name"
+  # The way back needs them, and Helm does not know them any more when its record is gone.
+  if [ -s "$save/release.yaml" ] && grep -q '^  kind: Secret' "$save/release.yaml"; then
+    $helm get values "$old_release" --namespace "$old_namespace" -o yaml >"$save/openkruise.yaml"
+  fi
 fi
 
 # ---- stop OpenKruise ----
@@ -185,12 +197,16 @@ no_conversion
 # Without its Secrets nobody can uninstall it by mistake, which would delete the definitions.
 $kubectl delete secrets --namespace "$old_namespace" -l "owner=helm,name=$old_release" --ignore-not-found
 # Before kruise-rs starts: its accounts have the same names and would have OpenKruise's rights.
-rights | while read -r kind namespace name; do
+found=$(bindings)
+while read -r kind namespace name; do
   case "$namespace" in
+    '') ;;
     -) $kubectl delete "$kind" "$name" --ignore-not-found ;;
     *) $kubectl delete "$kind" --namespace "$namespace" "$name" --ignore-not-found ;;
   esac
-done
+done <<END
+$found
+END
 
 # ---- install ----
 
@@ -199,4 +215,5 @@ $helm upgrade --install "$release" "$here" --namespace "$system" --take-ownershi
 for workload in deployment/$manager deployment/kruise-webhook daemonset/$daemon; do
   $kubectl rollout status --namespace "$system" "$workload" --timeout="$timeout"
 done
+echo "the way back: OLD_RELEASE=$old_release OLD_NAMESPACE=$old_namespace $here/give-back.sh CHART --values $save/openkruise.yaml"
 echo "done. Bindings of others that give rights to the accounts of kruise-rs are named by: kubectl kruise doctor"

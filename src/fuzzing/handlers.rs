@@ -146,9 +146,12 @@ fn review_of(handler: &Handler, case: &Value) -> Value {
         Operation::Update => ("UPDATE", &case["old"]),
         Operation::Delete => ("DELETE", &case["old"]),
     };
-    let namespace = if target.level == Level::Cluster { "" } else { "a" };
+    // The API server names the object as it names itself; one of another name is refused before anything of it is looked at.
+    let of = |pointer: &str, usual| case["new"].pointer(pointer).and_then(Value::as_str).unwrap_or(usual);
+    let name = of("/metadata/name", "web");
+    let namespace = if target.level == Level::Cluster { "" } else { of("/metadata/namespace", "a") };
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "operation": operation,
-        "subResource": "", "namespace": namespace, "name": "web", "dryRun": true, "userInfo": {"username": "somebody"},
+        "subResource": "", "namespace": namespace, "name": name, "dryRun": true, "userInfo": {"username": "somebody"},
         "resource": {"group": target.group, "version": target.versions[0], "resource": target.resource},
         "object": case["new"], "oldObject": old}})
 }

@@ -16,8 +16,9 @@ case "$*" in
   "get deployment --namespace "*release-name*) echo "$OLD" ;;
   "get deployment --namespace "*jsonpath*) printf '%b' "$ARGS" ;;
   "get customresourcedefinition clonesets"*storedVersions*) echo "$STORED" ;;
+  *'{{range .status.storedVersions}}'*) echo "clonesets.apps.kruise.io $STORED"; echo "workloadrestarts.kruise.rs v1alpha1" ;;
   "get customresourcedefinitions -o go-template"*) echo sidecarsets.apps.kruise.io; echo others.example.com ;;
-  "get clusterrolebindings,"*) echo "ClusterRoleBinding - kruise-manager-rolebinding"; echo "Role kruise-system kruise-leader" ;;
+  "get clusterrolebindings,"*) echo "ClusterRoleBinding - kruise-manager-rolebinding"; echo "RoleBinding kruise-system kruise-leader" ;;
   "get pods "*) printf '%b' "$PODS" ;;
   "get "*) ;;
   *) echo "kubectl $*" >>"$CALLS" ;;
@@ -27,7 +28,7 @@ esac
 const HELM: &str = r#"#!/bin/sh
 case "$*" in
   version*) echo "$VERSION" ;;
-  template*) echo "kind: List" ;;
+  template*) printf 'kind: CustomResourceDefinition\nmetadata:\n  name: clonesets.apps.kruise.io\nspec:\n  versions:\n  - name: v1alpha1\n' ;;
   list*"^kruise-rs"*) echo kruise-rs ;;
   list*) printf '%b' "$RECORDED" ;;
   "get manifest"*) printf '%b' "$MANIFEST" ;;
@@ -110,7 +111,7 @@ fn taking_over_stops_openkruise_before_anything_else_and_never_asks_helm_to_remo
             "kubectl patch customresourcedefinition sidecarsets.apps.kruise.io ",
             "kubectl delete secrets --namespace kruise-home -l owner=helm,name=kruise",
             "kubectl delete ClusterRoleBinding kruise-manager-rolebinding",
-            "kubectl delete Role --namespace kruise-system kruise-leader",
+            "kubectl delete RoleBinding --namespace kruise-system kruise-leader",
             "helm upgrade --install kruise-rs ",
             "kubectl rollout status",
         ],
@@ -134,6 +135,7 @@ fn taking_over_refuses_what_would_be_dangerous() {
         (("REQUESTS", "shop/once "), "these ContainerRecreateRequests have not ended: shop/once"),
         (("STORED", "v1alpha1 v1beta1"), "objects of clonesets.apps.kruise.io are stored in version v1beta1"),
         (("ARGS", "--feature-gates=EnhancedLivenessProbe=true\\n"), "OpenKruise runs with EnhancedLivenessProbe=true"),
+        (("ARGS", "--feature-gates=A=true,AllAlpha=true\\n"), "OpenKruise runs with AllAlpha=true"),
         // Its manager is gone already, and what its gates were is not known.
         (("DEPLOYMENTS", ""), "OpenKruise's manager does not run"),
     ] {
@@ -179,6 +181,7 @@ fn giving_back_removes_ours_first_and_never_touches_a_release_that_is_recorded()
         (("MANIFEST", lost.as_str()), "the release would delete these definitions and all their objects: clonesets"),
         (("REQUESTS", "shop/once "), "these ContainerRecreateRequests have not ended: shop/once"),
         (("OLD_RELEASE", "kruise-rs"), "OpenKruise's release needs another name"),
+        (("STORED", "v1alpha1 v1beta1"), "objects of clonesets.apps.kruise.io are stored in version v1beta1"),
     ] {
         let (code, said, calls) = stage.run("give-back.sh", &args, &[answer]);
         assert!(code == 1 && calls.is_empty(), "{answer:?}: {said}");
