@@ -23,7 +23,7 @@ use crate::{
     runtime::{
         apply::{code, is_already_there, namespace_is_ending},
         clock, lock,
-        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass},
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass, after_expiry},
         pod_control::{Created, Part},
         queue::Requeue,
         slow_start::{each, slow_start},
@@ -114,10 +114,7 @@ impl Controller {
                 tracing::info!(job = %key, "deleting it, its time to live is over");
                 let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: None };
                 let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-                return match api.delete(&key.name, &parameters).await {
-                    Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
-                    _ => Ok(Requeue::Await),
-                };
+                return after_expiry(api.delete(&key.name, &parameters).await);
             }
         };
         match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {

@@ -37,7 +37,7 @@ use crate::{
         clock,
         events::reference,
         metrics::ResultLabels,
-        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Memories, Pass},
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Memories, Pass, after_expiry},
         pod_control::{Part, PodControl},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -246,10 +246,7 @@ impl Controller {
         tracing::info!(job = %key, "deleting it, its time to live is over");
         let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        match self.api(key).delete(&key.name, &parameters).await {
-            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
-            _ => Ok(Requeue::Await),
-        }
+        after_expiry(self.api(key).delete(&key.name, &parameters).await)
     }
 
     /// Adds the containers to these Pods: one at first, more at a time with every success. False: they were refused, if

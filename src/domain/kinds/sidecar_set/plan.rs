@@ -145,7 +145,7 @@ fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: &[&Judged], most
     }
     if most > 0 {
         let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
-        let is_none = spec.limit(total) == 0 && selected.iter().all(|pod| pod.is_in_service);
+        let is_none = spec.limit(total) == 0 && selected.iter().take(most).all(|pod| pod.is_in_service);
         return is_none.then_some(Held::NoneUnavailable);
     }
     let has = |fits: fn(&Judged) -> bool| pods.iter().any(fits);
@@ -423,6 +423,10 @@ mod tests {
         let mut unselected = waiting(1);
         unselected[0].is_selected = false;
         let selector = json!({"selector": {"matchLabels": {"x": "y"}}});
+        // The last in turn is kept by the partition, whether it is in service or not.
+        let mut behind = waiting(2);
+        let first = plan(&spec(json!({"partition": 1})), &behind).update.remove(0).name;
+        behind.iter_mut().filter(|pod| pod.facts.name != first).for_each(|pod| pod.is_in_service = false);
         for (strategy, pods, wanted) in [
             (json!({"type": "NotUpdate"}), waiting(1), Some(Held::NotUpdate)),
             (json!({"paused": true}), waiting(1), Some(Held::Paused)),
@@ -430,6 +434,7 @@ mod tests {
             (json!({"maxUnavailable": 0}), waiting(2), Some(Held::NoneUnavailable)),
             (json!({"maxUnavailable": "0%"}), waiting(2), Some(Held::NoneUnavailable)),
             (json!({"maxUnavailable": 0, "partition": 2}), waiting(2), Some(Held::Partition)),
+            (json!({"maxUnavailable": 0, "partition": 1}), behind, Some(Held::NoneUnavailable)),
             (json!({"maxUnavailable": 0}), vec![pod("down", Standing::Waiting, false)], None),
             (selector, unselected, Some(Held::Selector)),
             (json!({}), fixed(), Some(Held::NotUpgradable)),

@@ -30,8 +30,8 @@ pub struct State {
     /// The hash that the Pod was updated to.
     #[serde(deserialize_with = "null::as_default")]
     pub revision: String,
-    /// When, RFC 3339.
-    #[serde(deserialize_with = "null::as_default")]
+    /// When, RFC 3339. Go reads none, and no empty one.
+    #[serde(deserialize_with = "null::as_default", skip_serializing_if = "String::is_empty")]
     pub update_timestamp: String,
     /// By container.
     #[serde(deserialize_with = "not_null")]
