@@ -18,7 +18,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Note {
-    /// When it was written, RFC 3339. Go reads none, and no empty one.
+    /// When it was written, RFC 3339. Left out when unknown: OpenKruise cannot read an empty time.
     #[serde(deserialize_with = "null::as_default", skip_serializing_if = "String::is_empty")]
     pub update_timestamp: String,
     /// The hash.
@@ -236,7 +236,11 @@ mod tests {
         let written: Value = serde_json::from_str(annotations[SIDECAR_SET_HASH].as_str().unwrap()).unwrap();
         assert_eq!((&written["old"]["hash"], &written["mesh"]["hash"]), (&json!("abc"), &json!("h")));
         assert_eq!(annotations[SIDECAR_SETS_INJECTED], "mesh,old");
-        assert_eq!(written["old"].get("updateTimestamp"), None, "Go reads no empty time, and then none of the entries");
+        assert_eq!(
+            written["old"].get("updateTimestamp"),
+            None,
+            "OpenKruise cannot read an empty time, nor then any other entry"
+        );
     }
 
     #[test]

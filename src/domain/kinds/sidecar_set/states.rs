@@ -30,7 +30,7 @@ pub struct State {
     /// The hash that the Pod was updated to.
     #[serde(deserialize_with = "null::as_default")]
     pub revision: String,
-    /// When, RFC 3339. Go reads none, and no empty one.
+    /// When, RFC 3339. Left out when unknown: OpenKruise cannot read an empty time.
     #[serde(deserialize_with = "null::as_default", skip_serializing_if = "String::is_empty")]
     pub update_timestamp: String,
     /// By container.
