@@ -14,6 +14,7 @@ pub mod clock;
 pub mod connections;
 pub mod ending;
 pub mod events;
+pub mod expiry;
 pub mod fair_places;
 #[cfg(test)]
 pub(crate) mod fake_api;

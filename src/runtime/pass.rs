@@ -2,12 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
-use super::{
-    apply::{code, is_refusal},
-    lock,
-    queue::Requeue,
-    watches::ObjectKey,
-};
+use super::{apply::is_refusal, lock, queue::Requeue, watches::ObjectKey};
 
 /// After a write that was refused because the object had changed and has been read again.
 pub const AFTER_CONFLICT: Duration = Duration::from_millis(20);
@@ -15,24 +10,6 @@ pub const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 pub const AFTER_WATCHED_CONFLICT: Duration = Duration::from_millis(200);
 /// After a budget has kept a Pod in service, and at the earliest after the API server has refused something.
 pub const AFTER_REFUSAL: Duration = Duration::from_secs(1);
-
-/// After admission has refused to delete an object whose time to live is over, as it does while a label protects it.
-const AFTER_PROTECTION: Duration = Duration::from_secs(300);
-
-/// What follows on the deletion of an object whose time to live is over. One that is gone or has changed is for the watch.
-///
-/// # Errors
-/// The API server's, but for a refusal: that stays so until somebody takes a label away, and is no failure.
-pub fn after_expiry<T>(answer: kube::Result<T>) -> kube::Result<Requeue> {
-    match answer {
-        Err(error) if code(&error) == Some(403) => {
-            tracing::info!(%error, "it is kept beyond its time to live");
-            Ok(Requeue::After(AFTER_PROTECTION))
-        }
-        Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
-        _ => Ok(Requeue::Await),
-    }
-}
 
 /// What comes of one pass. A refusal of one Pod is noted, and the pass goes on.
 #[derive(Debug, Default)]
@@ -147,14 +124,6 @@ mod tests {
     fn failure(code: u16) -> kube::Error {
         let status = serde_json::json!({"code": code, "message": format!("code {code}")});
         kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
-    }
-
-    #[test]
-    fn what_is_protected_outlives_its_time_to_live_without_a_failure() {
-        let answer = |code| after_expiry::<()>(Err(failure(code))).ok();
-        assert_eq!(after_expiry(Ok(())).ok(), Some(Requeue::Await));
-        assert_eq!((answer(404), answer(409)), (Some(Requeue::Await), Some(Requeue::Await)));
-        assert_eq!((answer(403), answer(500)), (Some(Requeue::After(AFTER_PROTECTION)), None));
     }
 
     #[test]

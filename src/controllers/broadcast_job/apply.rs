@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Mutex};
 
 use kube::{
     Resource,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{Patch, PatchParams},
     core::Status,
 };
 use serde_json::Value;
@@ -22,8 +22,8 @@ use crate::{
     k8s::pod::PodView,
     runtime::{
         apply::{code, is_already_there, namespace_is_ending},
-        clock, lock,
-        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass, after_expiry},
+        clock, expiry, lock,
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass},
         pod_control::{Created, Part},
         queue::Requeue,
         slow_start::{each, slow_start},
@@ -112,9 +112,7 @@ impl Controller {
             BroadcastAction::Remember { failed } => make::remember(*failed, version, uid),
             _ => {
                 tracing::info!(job = %key, "deleting it, its time to live is over");
-                let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: None };
-                let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-                return after_expiry(api.delete(&key.name, &parameters).await);
+                return expiry::delete(&api, &work.job).await;
             }
         };
         match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {

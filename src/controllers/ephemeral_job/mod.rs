@@ -15,7 +15,7 @@ use std::{
 
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{Patch, PatchParams},
     runtime::watcher::Config,
 };
 use prometheus_client::metrics::{counter::Counter, family::Family};
@@ -36,8 +36,9 @@ use crate::{
         apply::{code, is_refusal},
         clock,
         events::reference,
+        expiry,
         metrics::ResultLabels,
-        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Memories, Pass, after_expiry},
+        pass::{AFTER_CONFLICT, AFTER_REFUSAL, Memories, Pass},
         pod_control::{Part, PodControl},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -244,9 +245,7 @@ impl Controller {
             return Ok(Requeue::After(left));
         }
         tracing::info!(job = %key, "deleting it, its time to live is over");
-        let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        after_expiry(self.api(key).delete(&key.name, &parameters).await)
+        expiry::delete(&self.api(key), job).await
     }
 
     /// Adds the containers to these Pods: one at first, more at a time with every success. False: they were refused, if

@@ -40,6 +40,7 @@ use crate::{
         apply::{code, namespace_is_ending},
         clock,
         events::reference,
+        expiry,
         pass::AFTER_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -217,12 +218,7 @@ impl Controller {
             return Ok(Requeue::After(left));
         }
         tracing::info!(list = %key, "deleting it, its time to live is over");
-        let preconditions = Preconditions { uid: list.metadata.uid.clone(), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        match self.api(key).delete(&key.name, &parameters).await {
-            Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
-            _ => Ok(Requeue::Await),
-        }
+        expiry::delete(&self.api(key), list).await
     }
 
     async fn carry_out(&self, list: &ImageListPullJob, plan: &ListPlan) -> kube::Result<()> {

@@ -520,11 +520,17 @@ fn schedulable(world: &World, subset: usize) -> (String, String) {
     (text("status"), text("reason"))
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_own_run() {
+/// A subset `a` of at most four, and `b`, with Pods reserved that find no place.
+fn reserving() -> Value {
     let mut wanted = spec("i:1");
     wanted["spec"]["topology"] = json!({"subsets": [{"name": "a", "maxReplicas": 4}, {"name": "b"}], "scheduleStrategy": {"type": "Adaptive",
         "adaptive": {"reserveUnschedulablePods": true, "rescheduleCriticalSeconds": 30, "unschedulableDuration": 60}}});
+    wanted
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_own_run() {
+    let mut wanted = reserving();
     let world = World::new("ns", "web");
     world.apply(wanted.clone());
     play_for_minutes(&world, 3).await;
@@ -557,9 +563,7 @@ async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_ow
 #[tokio::test(start_paused = true)]
 async fn a_reserved_pod_of_an_old_revision_that_runs_is_reserved_no_more_while_the_template_is_held() {
     for held in [json!({"paused": true}), json!({"type": "OnDelete"})] {
-        let mut wanted = spec("i:1");
-        wanted["spec"]["topology"] = json!({"subsets": [{"name": "a", "maxReplicas": 4}, {"name": "b"}], "scheduleStrategy": {"type": "Adaptive",
-            "adaptive": {"reserveUnschedulablePods": true, "rescheduleCriticalSeconds": 30, "unschedulableDuration": 60}}});
+        let mut wanted = reserving();
         let world = World::new("ns", "web");
         world.apply(wanted.clone());
         play_for_minutes(&world, 3).await;

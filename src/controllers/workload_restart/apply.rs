@@ -7,7 +7,7 @@ use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -24,7 +24,7 @@ use crate::{
     },
     k8s::pod::PodObject,
     runtime::{
-        apply::code, clock, events::reference, metrics::ResultLabels, pass::AFTER_CONFLICT, queue::Requeue,
+        apply::code, clock, events::reference, expiry, metrics::ResultLabels, pass::AFTER_CONFLICT, queue::Requeue,
         status_writer::Outcome, watches::ObjectKey,
     },
 };
@@ -165,12 +165,7 @@ impl Controller {
         }
         if plan.delete {
             tracing::info!(restart = %key, "deleting it, its time to live is over");
-            let preconditions = Preconditions { uid: restart.metadata.uid.clone(), resource_version: None };
-            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-            return match api.delete(&key.name, &parameters).await {
-                Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error),
-                _ => Ok(Requeue::Await),
-            };
+            return expiry::delete(&api, restart).await;
         }
         let mut requeue = plan.requeue;
         let recorded = restart.status.clone().unwrap_or_default();
