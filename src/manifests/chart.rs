@@ -15,7 +15,7 @@ use super::{NAMESPACE, RUNTIMES, base, components, custom_resource_definition, e
 use crate::{
     api::{CRDS, feature_gates::FeatureGates},
     webhook::{
-        HANDLERS,
+        self, HANDLERS,
         server::{failure_policies, handler::OnFailure},
     },
 };
@@ -134,6 +134,10 @@ fn set_up(slots: &mut Slots, object: &mut Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     match kind.as_str() {
         "Namespace" => object["metadata"]["annotations"] = json!({ KEEP: "keep" }),
+        // With external certificates the next release leaves it out, and theirs are in the Secret of this name.
+        "Secret" if object["metadata"]["name"] == webhook::SECRET => {
+            object["metadata"]["annotations"] = json!({ KEEP: "keep" })
+        }
         "ConfigMap" if !object["data"].is_null() => {
             object["data"]["feature-gates"] = slots.text("{{ .Values.featureGates | quote }}");
             object["data"]["failure-policies"] = slots.included(r#"include "kruise-rs.failurePolicies" ."#);

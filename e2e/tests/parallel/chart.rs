@@ -80,7 +80,9 @@ fn manifests(paths: &Paths, files: &[&str]) -> Result<Objects> {
 fn as_in_the_chart(object: &Value) -> Value {
     let mut object = object.clone();
     let kind = object.text("/kind").to_owned();
-    if ["CustomResourceDefinition", "Namespace"].contains(&kind.as_str()) {
+    let is_kept = ["CustomResourceDefinition", "Namespace"].contains(&kind.as_str())
+        || (kind == "Secret" && object.text("/metadata/name") == "kruise-webhook-certs");
+    if is_kept {
         object["metadata"]["annotations"]["helm.sh/resource-policy"] = json!("keep");
     }
     if kind == "CustomResourceDefinition" {
