@@ -57,9 +57,34 @@ pub async fn post_for(client: &Client, path: &str, object: &Value, made_for: Mad
     send(client, axum::http::Request::post(path).extension(made_for), object).await
 }
 
+/// As [`post`], of an object that is JSON already.
+///
+/// # Errors
+/// Those of the API server.
+pub async fn post_body(client: &Client, path: &str, body: Vec<u8>) -> kube::Result<String> {
+    send_body(client, axum::http::Request::post(path), "application/json", body).await
+}
+
+/// Sends a JSON patch, and returns the object as the API server has stored it, as text.
+///
+/// # Errors
+/// Those of the API server: 422 when it cannot be applied.
+pub async fn patch_body(client: &Client, path: &str, patch: Vec<u8>) -> kube::Result<String> {
+    send_body(client, axum::http::Request::patch(path), "application/json-patch+json", patch).await
+}
+
 async fn send(client: &Client, request: axum::http::request::Builder, object: &Value) -> kube::Result<String> {
     let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-    let request = request.header("content-type", "application/json").body(body);
+    send_body(client, request, "application/json", body).await
+}
+
+async fn send_body(
+    client: &Client,
+    request: axum::http::request::Builder,
+    content_type: &str,
+    body: Vec<u8>,
+) -> kube::Result<String> {
+    let request = request.header("content-type", content_type).body(body);
     client.request_text(request.map_err(kube::Error::HttpError)?).await
 }
 

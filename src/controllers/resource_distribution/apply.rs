@@ -1,8 +1,10 @@
-//! The writes of copies. An object is written only after it was read and found to be a copy of this ResourceDistribution, and
-//! bound to the version that was read.
+//! The writes of copies. An object is written only if it was found to be a copy of this ResourceDistribution: by the patch that
+//! writes it, or in the version that was read.
 //!
-//! Without the right to read Secrets a copy is read by a JSON patch that changes nothing and only tests that the object is
-//! one: the API server answers with the object if it is, and refuses it otherwise, whether policies are in force or not.
+//! Where it is likely what is there, one request is enough: a creation is refused where there is something, and a JSON patch
+//! changes only a copy, which it tests for. Otherwise a copy is read first. Without the right to read Secrets that is a JSON
+//! patch that only tests: the API server answers with the object if it is a copy, and refuses it otherwise, whether policies
+//! are in force or not.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -15,20 +17,29 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Controller, Job, WriteLabels};
 use crate::{
     api::labels,
     domain::kinds::resource_distribution::{
-        content::ResourceKind,
+        content::{Content, ResourceKind},
         copy::{self, CopyObject, is_copy},
-        memory::{Done, Operation},
+        memory::{Done, Expected, Operation},
         plan::{Step, Steps},
     },
-    runtime::{apply::code, clock, events::reference, pass::Pass, slow_start::slow_start, watches::ObjectKey},
+    k8s::{path, pointer::escaped},
+    runtime::{
+        apply::{code, is_already_there, patch_body, post_body},
+        clock,
+        events::reference,
+        pass::Pass,
+        slow_start::slow_start,
+        watches::ObjectKey,
+    },
 };
 
 /// How a refusal by a policy over our own account begins.
@@ -51,6 +62,11 @@ enum Found {
 
 /// A step that failed.
 struct Failure(Operation, kube::Error);
+
+/// Whether a policy over our own account has said no: what is there is no copy.
+fn is_own_policy(error: &kube::Error) -> bool {
+    code(error) == Some(403) && error.to_string().contains(BY_OWN_POLICY)
+}
 
 impl Controller {
     /// Carries out the steps: one at first, more at a time with every success. Whatever fails in one namespace is tried again
@@ -153,33 +169,104 @@ impl Controller {
 
     async fn copy(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {
         let Some((content, _)) = &job.content else { return Ok(Done::Clean) };
-        let (api, name) = (self.objects(job, namespace), job.spec.name.as_str());
-        let copied = || Done::Copied(job.hash.clone());
-        match self.find(job, namespace).await.map_err(|error| Failure(Operation::Get, error))? {
-            Found::Others => Ok(Done::Others),
-            Found::Nothing => {
-                let new = serde_json::from_value(copy::new(content, job.distributor()));
-                let new: DynamicObject =
-                    new.map_err(|error| Failure(Operation::Create, kube::Error::SerdeError(error)))?;
-                self.note_write(job, namespace);
-                let made = api.create(&PostParams::default(), &new).await;
-                self.written(job, Operation::Create, made).map(|()| copied())
-            }
-            Found::Copy(found) => {
-                let (metadata, object) = *found;
-                if metadata.deletion_timestamp.is_some() {
-                    self.take_over(job, object);
-                    return Ok(Done::Ending);
+        let failed = |operation| move |error| Failure(operation, error);
+        match self.expected(job, namespace) {
+            Expected::Nothing => match self.create(job, content, namespace).await {
+                Err(error) if is_already_there(&error) => {}
+                made => return made.map_err(failed(Operation::Create)),
+            },
+            Expected::Copy => {
+                if let Some((metadata, object)) =
+                    self.renew(job, content, namespace).await.map_err(failed(Operation::Update))?
+                {
+                    return self.complete(job, content, namespace, (metadata, object)).await;
                 }
-                let Some(changes) = copy::patch(&object, &metadata, content, job.distributor()) else {
-                    self.take_over(job, object);
-                    return Ok(copied());
-                };
-                self.note_write(job, namespace);
-                let changed = api.patch(name, &PatchParams::default(), &Patch::Merge(changes)).await;
-                self.written(job, Operation::Update, changed).map(|()| copied())
             }
+            Expected::Unknown => {}
         }
+        match self.find(job, namespace).await.map_err(failed(Operation::Get))? {
+            Found::Others => Ok(Done::Others),
+            Found::Nothing => self.create(job, content, namespace).await.map_err(failed(Operation::Create)),
+            Found::Copy(found) => self.complete(job, content, namespace, *found).await,
+        }
+    }
+
+    /// With which request to begin.
+    fn expected(&self, job: &Job, namespace: &str) -> Expected {
+        let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) else {
+            let expected = self.memories.with(&job.key, |memory| memory.expected(namespace, &job.hash));
+            return expected.unwrap_or(Expected::Unknown);
+        };
+        // Where a watch shows nothing, nothing has to be asked either.
+        let view = store.get(&ObjectKey::new(namespace, &job.spec.name));
+        match view.is_some_and(|view| view.is_copy(job.object.name()) && !view.is_ending) {
+            true => Expected::Copy,
+            false => Expected::Unknown,
+        }
+    }
+
+    /// Makes a copy. What is there stays: then the answer is 409.
+    async fn create(&self, job: &Job, content: &Content, namespace: &str) -> kube::Result<Done> {
+        self.note_write(job, namespace);
+        let made = post_body(&self.context.client, &self.path(job, namespace), job.new_copy(content)?).await;
+        if !made.as_ref().is_err_and(is_already_there) {
+            self.count(Operation::Create, made.is_ok());
+        }
+        let made = made?;
+        job.written.fetch_add(1, Ordering::Relaxed);
+        // What has been stored has been made, whether its answer can be read or not: then the watch brings it.
+        self.take_over(job, || serde_json::from_str(&made));
+        Ok(Done::Copied(job.hash.clone()))
+    }
+
+    /// Gives a copy its content without having read it. None: what is there is no copy, or none as we make them.
+    async fn renew(&self, job: &Job, content: &Content, namespace: &str) -> kube::Result<Option<(ObjectMeta, Value)>> {
+        self.note_write(job, namespace);
+        let path = format!("{}{}", self.path(job, namespace), path::path([job.spec.name.as_str()]));
+        let answer = patch_body(&self.context.client, &path, job.renewal(content)?).await;
+        if answer.as_ref().is_err_and(|error| matches!(code(error), Some(404 | 409 | 422)) || is_own_policy(error)) {
+            return Ok(None);
+        }
+        self.count(Operation::Update, answer.is_ok());
+        let answer = answer?;
+        job.written.fetch_add(1, Ordering::Relaxed);
+        let object: Value = serde_json::from_str(&answer).map_err(kube::Error::SerdeError)?;
+        let metadata = ObjectMeta::deserialize(&object["metadata"]).map_err(kube::Error::SerdeError)?;
+        Ok(Some((metadata, object)))
+    }
+
+    /// Writes what a copy lacks, in the version that was read.
+    async fn complete(
+        &self,
+        job: &Job,
+        content: &Content,
+        namespace: &str,
+        (metadata, object): (ObjectMeta, Value),
+    ) -> Result<Done, Failure> {
+        let changes = match metadata.deletion_timestamp {
+            Some(_) => None,
+            None => copy::patch(&object, &metadata, content, job.distributor()),
+        };
+        let Some(changes) = changes else {
+            self.take_over(job, || serde_json::from_value(object));
+            return Ok(match metadata.deletion_timestamp {
+                Some(_) => Done::Ending,
+                None => Done::Copied(job.hash.clone()),
+            });
+        };
+        self.note_write(job, namespace);
+        let api = self.objects(job, namespace);
+        let changed = api.patch(&job.spec.name, &PatchParams::default(), &Patch::Merge(changes)).await;
+        self.count(Operation::Update, changed.is_ok());
+        let changed = changed.map_err(|error| Failure(Operation::Update, error))?;
+        job.written.fetch_add(1, Ordering::Relaxed);
+        self.take_over(job, || serde_json::from_value(json!(changed)));
+        Ok(Done::Copied(job.hash.clone()))
+    }
+
+    /// Where the copies of a namespace are.
+    fn path(&self, job: &Job, namespace: &str) -> String {
+        path::in_namespace(path::CORE, "v1", namespace, job.spec.kind.plural())
     }
 
     async fn remove(&self, job: &Job, namespace: &str) -> Result<Done, Failure> {
@@ -187,7 +274,7 @@ impl Controller {
         let Found::Copy(found) = self.find(job, namespace).await.map_err(failure)? else { return Ok(Done::Clean) };
         let (metadata, object) = *found;
         if metadata.deletion_timestamp.is_some() {
-            self.take_over(job, object);
+            self.take_over(job, || serde_json::from_value(object));
             return Ok(Done::Clean);
         }
         let uid = metadata.uid.clone();
@@ -199,7 +286,7 @@ impl Controller {
         job.deleted.fetch_add(1, Ordering::Relaxed);
         // A finalizer may hold it.
         match answer.left().filter(|object| object.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty())) {
-            Some(object) => self.take_over(job, json!(object)),
+            Some(object) => self.take_over(job, || serde_json::from_value(json!(object))),
             None => {
                 if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) {
                     store.remove(&ObjectKey::new(namespace, &job.spec.name), uid.as_deref());
@@ -207,16 +294,6 @@ impl Controller {
             }
         }
         Ok(Done::Clean)
-    }
-
-    fn written(&self, job: &Job, operation: Operation, answer: kube::Result<DynamicObject>) -> Result<(), Failure> {
-        self.count(operation, answer.is_ok());
-        let object = answer.map_err(|error| Failure(operation, error))?;
-        job.written.fetch_add(1, Ordering::Relaxed);
-        if job.is_watched() {
-            self.take_over(job, json!(object));
-        }
-        Ok(())
     }
 
     fn count(&self, operation: Operation, is_done: bool) {
@@ -230,9 +307,9 @@ impl Controller {
     }
 
     /// The answer to a write is seen before the watch brings it.
-    fn take_over(&self, job: &Job, object: Value) {
+    fn take_over(&self, job: &Job, answer: impl FnOnce() -> serde_json::Result<CopyObject>) {
         if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched())
-            && let Ok(copy) = serde_json::from_value::<CopyObject>(object)
+            && let Ok(copy) = answer()
         {
             store.upsert(copy.into());
         }
@@ -248,7 +325,7 @@ impl Controller {
             let nothing = json!({"metadata": {"uid": view.uid, "resourceVersion": view.version}});
             return self.read(job, namespace, Patch::Merge(nothing)).await;
         }
-        let from = labels::DISTRIBUTED_FROM.replace('/', "~1");
+        let from = escaped(labels::DISTRIBUTED_FROM);
         let by_note = [(format!("/metadata/annotations/{from}"), job.object.name())];
         // Somebody may have taken the annotation off. Of what answers, all owners are looked at.
         let by_owner = (0..OWNERS_LOOKED_AT).map(|i| (format!("/metadata/ownerReferences/{i}/uid"), job.object.uid()));
@@ -275,7 +352,7 @@ impl Controller {
             Err(error) if code(&error) == Some(404) => Ok(Found::Nothing),
             // A test that does not hold.
             Err(error) if code(&error) == Some(422) => Ok(Found::Others),
-            Err(error) if code(&error) == Some(403) && error.to_string().contains(BY_OWN_POLICY) => Ok(Found::Others),
+            Err(error) if is_own_policy(&error) => Ok(Found::Others),
             Err(error) => Err(error),
         }
     }

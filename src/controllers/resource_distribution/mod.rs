@@ -9,7 +9,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{Arc, OnceLock, atomic::AtomicUsize},
     time::Duration,
 };
 
@@ -19,6 +19,7 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
+use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{Context, Registration, Runner, Started};
@@ -29,7 +30,7 @@ use crate::{
     },
     domain::kinds::resource_distribution::{
         content::{Content, Fingerprint, fingerprint},
-        copy::{Distributor, Wanted},
+        copy::{self, Distributor, Wanted},
         memory::DistributionMemory,
         plan::{Facts, Seen, Steps, Survey, is_watched},
         spec::{DistributionSpec, NamespaceFacts, NamespaceView, Relation, Source, TargetSpec, identity},
@@ -117,6 +118,10 @@ struct Job {
     /// The hash of the content.
     hash: Arc<str>,
     situation: Situation,
+    /// A new copy as it is sent, the same in every namespace.
+    new_copy: OnceLock<Vec<u8>>,
+    /// The same of the patch that gives a copy its content.
+    renewal: OnceLock<Vec<u8>>,
     written: AtomicUsize,
     deleted: AtomicUsize,
 }
@@ -133,6 +138,19 @@ impl Job {
     fn is_watched(&self) -> bool {
         is_watched(self.spec.kind)
     }
+    fn new_copy(&self, content: &Content) -> kube::Result<Vec<u8>> {
+        encoded_once(&self.new_copy, || copy::new(content, self.distributor()))
+    }
+    fn renewal(&self, content: &Content) -> kube::Result<Vec<u8>> {
+        encoded_once(&self.renewal, || copy::renewal(content, self.distributor()))
+    }
+}
+
+fn encoded_once(bytes: &OnceLock<Vec<u8>>, object: impl FnOnce() -> Value) -> kube::Result<Vec<u8>> {
+    if bytes.get().is_none() {
+        let _ = bytes.set(serde_json::to_vec(&object()).map_err(kube::Error::SerdeError)?);
+    }
+    Ok(bytes.get().cloned().unwrap_or_default())
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -180,14 +198,18 @@ impl Controller {
     }
 
     fn distribution_changed(self: &Arc<Self>, change: &Change<'_, ResourceDistribution>) {
+        if is_news(change) {
+            self.follow();
+        }
+        self.take_note(change);
+    }
+
+    /// Those look again whom it concerns.
+    fn take_note(&self, change: &Change<'_, ResourceDistribution>) {
         match change {
-            Change::Applied { old, new, initial } => {
-                let facts = |object: &ResourceDistribution| {
-                    (object.metadata.uid.clone(), object.metadata.generation, object.is_deleting())
-                };
-                let is_news = old.is_none_or(|old| facts(old) != facts(new));
+            Change::Applied { new, initial, .. } => {
+                let is_news = is_news(change);
                 if is_news {
-                    self.follow();
                     self.wake_rivals(new);
                 }
                 if is_news || *initial {
@@ -196,11 +218,9 @@ impl Controller {
             }
             Change::Deleted(old) => {
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
-                self.follow();
                 self.wake_rivals(old);
             }
             Change::Undecodable { key, error } => {
-                self.follow();
                 tracing::error!(distribution = %key, error, "this ResourceDistribution cannot be read and is left alone");
             }
         }
@@ -315,14 +335,16 @@ impl Controller {
         };
         let hash = content.as_ref().map(|content| content.hash.clone()).unwrap_or_default();
         let generation = object.metadata.generation.unwrap_or_default();
-        self.memories.with(key, |memory| memory.enter(generation, &hash));
+        let is_first = object.status.as_ref().is_none_or(|status| status.succeeded == 0);
+        self.memories.with(key, |memory| memory.enter(generation, &hash, is_first));
         let content = content.map(|content| {
             let fingerprint = fingerprint(&content.body);
             (content, fingerprint)
         });
         let (written, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (key, object, hash) = (key.clone(), object.clone(), hash.into());
-        Ok(Some(Job { key, object, spec, content, hash, situation, written, deleted }))
+        let (new_copy, renewal) = Default::default();
+        Ok(Some(Job { key, object, spec, content, hash, situation, new_copy, renewal, written, deleted }))
     }
 
     /// What there is to do. None: the ConfigMaps have not been seen yet.
@@ -406,6 +428,16 @@ impl Controller {
             tracing::warn!(distribution = object.name(), reason, message, "not everything is distributed");
             self.context.events.warning(&reference(object), reason, message);
         }
+    }
+}
+
+/// Whether anything may be wanted that was not wanted before.
+fn is_news(change: &Change<'_, ResourceDistribution>) -> bool {
+    let facts =
+        |object: &ResourceDistribution| (object.metadata.uid.clone(), object.metadata.generation, object.is_deleting());
+    match change {
+        Change::Applied { old, new, .. } => old.is_none_or(|old| facts(old) != facts(new)),
+        Change::Deleted(_) | Change::Undecodable { .. } => true,
     }
 }
 

@@ -209,11 +209,17 @@ impl Watched {
 
     /// The same of an object that is referred to.
     #[cfg(test)]
-    pub(super) fn show_source(&self, kind: ResourceKind, namespace: &str, name: &str, content: SourceContent) {
+    pub(super) fn show_source(
+        &self,
+        kind: ResourceKind,
+        namespace: &str,
+        name: &str,
+        content: SourceContent,
+    ) -> Option<Duration> {
         let key = (kind, namespace.to_owned(), name.to_owned());
         let new = || SourceWatch { followed: Followed::new(), _task: Task::default() };
         let now = clock::now().mono;
-        lock(&self.sources).entry(key).or_insert_with(new).followed.take(content, now);
+        lock(&self.sources).entry(key).or_insert_with(new).followed.take(content, now)
     }
 }
 
@@ -262,15 +268,7 @@ impl Controller {
     async fn follow_copies(self: Arc<Self>, name: String, store: Arc<Store<CopyView>>) {
         let api: Api<CopyObject> = Api::all(self.context.client.clone());
         let config = watcher::Config::default().fields(&format!("metadata.name={name}")).page_size(PAGE);
-        let changed = |change: Change<'_, CopyView>| {
-            let is_news = match change {
-                Change::Applied { old: Some(old), new, .. } => !new.says_the_same_as(old),
-                _ => true,
-            };
-            if is_news {
-                self.wake(ResourceKind::ConfigMap, &name, Duration::ZERO);
-            }
-        };
+        let changed = |change: Change<'_, CopyView>| self.copy_changed(&name, &change);
         let watch = watches::watch_as(api, config, store.clone(), CopyView::from, changed);
         let seen = async {
             store.wait_synced().await;
@@ -282,8 +280,19 @@ impl Controller {
         tokio::join!(watch, seen);
     }
 
+    /// A ConfigMap that has the name of copies.
+    pub(super) fn copy_changed(&self, name: &str, change: &Change<'_, CopyView>) {
+        let is_news = match change {
+            Change::Applied { old: Some(old), new, .. } => !new.says_the_same_as(old),
+            _ => true,
+        };
+        if is_news {
+            self.wake(ResourceKind::ConfigMap, name, Duration::ZERO);
+        }
+    }
+
     /// Those that distribute an object of this kind and name look again after this time, and not all the time.
-    fn wake(&self, kind: ResourceKind, name: &str, after: Duration) {
+    pub(super) fn wake(&self, kind: ResourceKind, name: &str, after: Duration) {
         let is_meant = |distribution: &ResourceDistribution| identity(&distribution.spec) == Some((kind, name));
         let now = clock::now().mono;
         for distribution in self.distributions.select(is_meant) {

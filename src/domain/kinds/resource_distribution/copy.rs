@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::content::{Content, Fingerprint, ResourceKind, body_of, fingerprint};
 use crate::{
     api::{apps, group_of, labels},
-    k8s::{merge_patch, shared},
+    k8s::{merge_patch, pointer::escaped, shared},
 };
 
 const KIND: &str = "ResourceDistribution";
@@ -208,6 +208,38 @@ pub fn patch(object: &Value, metadata: &ObjectMeta, content: &Content, of: Distr
     let mut patch = of_body.unwrap_or_else(|| json!({}));
     patch["metadata"] = Value::Object(changes);
     Some(patch)
+}
+
+/// The JSON patch that makes a copy as it should be without having read it, the same for all copies. It fails unless the
+/// object is a copy as [`new`] makes it, and of the same type: labels and annotations of others stay, and what finalizers lack
+/// is for [`patch`], which sees the answer.
+pub fn renewal(content: &Content, of: Distributor<'_>) -> Value {
+    let annotation = |key: &str| format!("/metadata/annotations/{}", escaped(key));
+    let operation = |op: &str, path: String, value: Value| json!({"op": op, "path": path, "value": value});
+    let mut patch = vec![
+        operation("test", "/metadata/ownerReferences/0".into(), reference(of)),
+        operation("test", annotation(labels::DISTRIBUTED_FROM), of.name.into()),
+    ];
+    if let Some(type_) = content.body.get("type") {
+        patch.push(operation("test", "/type".into(), type_.clone()));
+    }
+    patch.push(operation("add", annotation(labels::DISTRIBUTED_HASH), content.hash.as_str().into()));
+    for (key, value) in foreign_annotations(content) {
+        patch.push(operation("add", annotation(key), value.as_str().into()));
+    }
+    for (key, value) in &content.labels {
+        patch.push(operation("add", format!("/metadata/labels/{}", escaped(key)), value.as_str().into()));
+    }
+    // Each as a whole: what is no longer wanted goes, too.
+    let emptied: &[&str] = match content.kind {
+        ResourceKind::ConfigMap => &["data", "binaryData"],
+        ResourceKind::Secret => &["data"],
+    };
+    let missing = emptied.iter().filter(|member| !content.body.contains_key(**member));
+    patch.extend(missing.map(|member| operation("add", format!("/{member}"), json!({}))));
+    let members = content.body.iter().filter(|(member, _)| *member != "type");
+    patch.extend(members.map(|(member, value)| operation("add", format!("/{member}"), value.clone())));
+    patch.into()
 }
 
 fn changes_of_metadata(metadata: &ObjectMeta, content: &Content, of: Distributor<'_>) -> Map<String, Value> {

@@ -55,6 +55,8 @@ pub struct DistributionMemory {
     pub(super) began: Option<Duration>,
     /// What was wanted last: the generation, and the hash of the content.
     wanted: (i64, String),
+    /// When this was first remembered, no copy had been made.
+    is_first: Option<bool>,
     /// When the last pass ended.
     pub looked: Option<Duration>,
     /// Calls at the same time.
@@ -103,6 +105,17 @@ pub enum Operation {
     Delete,
 }
 
+/// What is most likely in a namespace under the name of the copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// No object.
+    Nothing,
+    /// A copy that is to have another content.
+    Copy,
+    /// Anything: it is looked at.
+    Unknown,
+}
+
 /// What came of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -135,8 +148,9 @@ impl Known {
 
 impl DistributionMemory {
     /// At the begin of a pass: what failed, and what is written again and again, is tried at once when something else is
-    /// wanted than before.
-    pub fn enter(&mut self, generation: i64, hash: &str) {
+    /// wanted than before. `is_first`: the status says that no copy has been made.
+    pub fn enter(&mut self, generation: i64, hash: &str, is_first: bool) {
+        self.is_first.get_or_insert(is_first);
         if self.wanted.0 != generation || self.wanted.1 != hash {
             self.wanted = (generation, hash.to_owned());
             self.namespaces.values_mut().for_each(|known| known.is_free = true);
@@ -159,6 +173,17 @@ impl DistributionMemory {
             Done::Ending => (State::Ending, 0),
         };
         self.namespaces.insert(namespace.to_owned(), Known { state, at: now, failures, is_free: false });
+    }
+
+    /// What is most likely in a namespace that is to have a copy with this hash, where no watch shows what is there. It decides
+    /// with which request to begin, and nothing else.
+    pub fn expected(&self, namespace: &str, hash: &str) -> Expected {
+        match self.namespaces.get(namespace).map(|known| &known.state) {
+            None if self.is_first == Some(true) => Expected::Nothing,
+            Some(State::Clean | State::Failed(Operation::Create, _)) => Expected::Nothing,
+            Some(State::Copied(there)) if **there != *hash => Expected::Copy,
+            None | Some(State::Copied(_) | State::Others | State::Ending | State::Failed(..)) => Expected::Unknown,
+        }
     }
 
     /// A copy is written, or it was tried.

@@ -19,7 +19,7 @@ pub const CONFLICT_RETRY: Duration = Duration::from_secs(60);
 /// Between two turns.
 pub const TICK: Duration = Duration::from_secs(10);
 /// Steps of one pass: then it is looked again.
-pub const MOST_STEPS: usize = 500;
+pub const MOST_STEPS: usize = 2000;
 /// Those among them that have failed before.
 pub const MOST_AGAIN: usize = 100;
 

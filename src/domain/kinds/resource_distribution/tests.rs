@@ -9,12 +9,18 @@ use serde_json::{Value, json};
 use super::{
     content::{Content, ResourceKind, fingerprint},
     copy::{self, CopyObject, CopyView, Distributor, Wanted, is_copy},
-    memory::{DistributionMemory, Done, Operation, Pace, SLOWEST_COPY, SLOWEST_SOURCE},
+    memory::{DistributionMemory, Done, Expected, Operation, Pace, SLOWEST_COPY, SLOWEST_SOURCE},
     plan::{CONFLICT_RETRY, Facts, MOST_AGAIN, MOST_STEPS, PERIOD, Seen, Step, Steps, Survey, TICK},
     spec::{DistributionSpec, NamespaceFacts, Relation, TargetSpec, identity},
     status::{About, Situation, status},
 };
-use crate::api::apps::resource_distribution::{ResourceDistributionSpec, ResourceDistributionStatus};
+use crate::{
+    api::{
+        apps::resource_distribution::{ResourceDistributionSpec, ResourceDistributionStatus},
+        labels,
+    },
+    k8s::pointer::patched,
+};
 
 /// What OpenKruise 1.9.0 had made.
 fn recorded() -> Value {
@@ -323,6 +329,70 @@ fn f6_whose_an_object_is_its_controller_says() {
     assert!(!is_copy(&metadata(&noted), "d"), "an annotation anybody can write");
 }
 
+/// The object after the one patch for all copies, as the API server has it. None: the patch is refused.
+fn renewed(object: &Value, content: &Content) -> Option<Value> {
+    let mut after = object.clone();
+    patched(&mut after, &copy::renewal(content, OF)).then_some(after)
+}
+
+#[test]
+fn f4_f6_one_patch_for_all_copies_changes_copies_only_and_only_what_is_wanted() {
+    let of = |object: Value| Content::of_resource(&object).unwrap();
+    let map = of(config_map(json!({"k": "v", "gone": "1"})));
+    let other_map =
+        of(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "annotations": {"n": "1"}},
+        "data": {"k": "w"}, "binaryData": {"b": "eA=="}, "immutable": true}));
+    let (one, mut other) = (of(secret()), secret());
+    other["stringData"] = Value::Null;
+    let other = of(other);
+    let owner = |change: Value| {
+        let mut owners = stored(&one)["metadata"]["ownerReferences"].clone();
+        json_patch::merge(&mut owners[0], &change);
+        json!({"metadata": {"ownerReferences": owners}})
+    };
+    let from = |value: Value| json!({"metadata": {"annotations": {labels::DISTRIBUTED_FROM: value}}});
+    let theirs =
+        json!({"metadata": {"labels": {"l": "1"}, "annotations": {"a": "1"}, "finalizers": ["example.com/f"]}});
+    for (what, before, after, change, is_done) in [
+        ("another content", &map, &other_map, json!({}), true),
+        ("nothing", &map, &map, json!({}), true),
+        ("without data", &one, &other, json!({}), true),
+        ("what others have edited", &map, &other_map, json!({"data": {"k": "x", "more": "y"}}), true),
+        ("what others have put there besides", &one, &other, theirs.clone(), true),
+        ("no owner", &one, &other, json!({"metadata": {"ownerReferences": null}}), false),
+        ("the owner of another name", &one, &other, owner(json!({"name": "e"})), false),
+        ("the owner of another UID", &one, &other, owner(json!({"uid": "v"})), false),
+        ("of another kind", &one, &other, owner(json!({"kind": "Pod"})), false),
+        ("of another group", &one, &other, owner(json!({"apiVersion": "example.com/v1"})), false),
+        ("no controller", &one, &other, owner(json!({"controller": false})), false),
+        ("without our note", &one, &other, from(Value::Null), false),
+        ("with another note", &one, &other, from("e".into()), false),
+        ("of another type", &one, &other, json!({"type": "example.com/t"}), false),
+    ] {
+        let there = changed(stored(before), change.clone());
+        let Some(done) = renewed(&there, after) else {
+            assert!(!is_done, "{what}");
+            continue;
+        };
+        assert!(is_done, "{what}");
+        assert_eq!(changes(&done, after), None, "{what}");
+        for kept in ["labels", "finalizers"] {
+            assert_eq!(done["metadata"][kept], there["metadata"][kept], "{what}");
+        }
+        assert_eq!(done["metadata"]["annotations"].get("a"), change.pointer("/metadata/annotations/a"), "{what}");
+    }
+    // Of labels and finalizers that are missing the first cannot be added, and the second are left to the other patch.
+    let with = |metadata: Value| changed(config_map(json!({"k": "v"})), json!({"metadata": metadata}));
+    let labelled = of(with(json!({"labels": {"l": "1", "a/b": "2"}})));
+    assert_eq!(renewed(&stored(&map), &labelled), None);
+    let there = changed(stored(&map), json!({"metadata": {"labels": {"theirs": "1"}}}));
+    let done = renewed(&there, &labelled).unwrap();
+    assert_eq!(done["metadata"]["labels"], json!({"l": "1", "a/b": "2", "theirs": "1"}));
+    let held = of(with(json!({"finalizers": ["example.com/f"]})));
+    let done = renewed(&stored(&map), &held).unwrap();
+    assert_eq!(changes(&done, &held).unwrap()["metadata"]["finalizers"], json!(["example.com/f"]));
+}
+
 #[test]
 fn of_an_object_that_is_referred_to_only_the_content_is_copied() {
     let source = json!({"metadata": {"labels": {"argocd.argoproj.io/instance": "x"}, "annotations": {"a": "b"}},
@@ -530,7 +600,7 @@ fn what_is_refused_is_tried_again_later_each_time_and_holds_up_nothing_else() {
         world.note("a", Done::Failed(Operation::Create, "quota".into()));
     }
     assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
-    world.memory.enter(2, "hash");
+    world.memory.enter(2, "hash", false);
     assert_eq!(world.steps(), copies(&["a"]), "something else is wanted now");
     world.see("a", GOOD);
     assert_eq!(world.next(), None);
@@ -559,7 +629,7 @@ fn f1_a_copy_that_others_change_again_and_again_is_put_back_later_each_time() {
     world.see("a", BAD);
     world.see("b", BAD);
     assert_eq!(world.steps(), copies(&["b"]), "the others are not held up");
-    world.memory.enter(2, "other");
+    world.memory.enter(2, "other", false);
     assert_eq!(world.steps(), copies(&["a", "b"]), "something else is wanted now");
     world.memory.note_write("a", world.now);
     world.memory.note_write("a", world.now);
@@ -587,7 +657,7 @@ fn a_pace_grows_to_its_bound_and_begins_anew_after_a_quiet_time() {
 
 #[test]
 fn a_pass_has_a_bounded_number_of_steps_and_what_has_failed_goes_apart() {
-    let names: Vec<String> = (0..1300).map(|i| format!("n{i:04}")).collect();
+    let names: Vec<String> = (0..4300).map(|i| format!("n{i:04}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut world = World::new(secret(), named(&names), &names);
     for name in &names[..200] {
@@ -642,6 +712,34 @@ fn f1_turns_are_in_the_order_of_how_long_something_has_been_due() {
     }
     world.note("n061", Done::Ending);
     assert_eq!(world.steps(), copies(&["n060", "n118", "n119"]), "the longest due first");
+}
+
+#[test]
+fn with_which_request_a_namespace_is_begun() {
+    let failed = |operation| Some(Done::Failed(operation, "no".into()));
+    for (what, first, of_others, done) in [
+        ("before any copy", Expected::Nothing, Expected::Unknown, None),
+        ("this content", Expected::Unknown, Expected::Unknown, Some(Done::Copied("hash".into()))),
+        ("another content", Expected::Copy, Expected::Copy, Some(Done::Copied("old".into()))),
+        ("taken away", Expected::Nothing, Expected::Nothing, Some(Done::Clean)),
+        ("of others", Expected::Unknown, Expected::Unknown, Some(Done::Others)),
+        ("being deleted", Expected::Unknown, Expected::Unknown, Some(Done::Ending)),
+        ("could not be made", Expected::Nothing, Expected::Nothing, failed(Operation::Create)),
+        ("could not be changed", Expected::Unknown, Expected::Unknown, failed(Operation::Update)),
+        ("could not be read", Expected::Unknown, Expected::Unknown, failed(Operation::Get)),
+        ("could not be deleted", Expected::Unknown, Expected::Unknown, failed(Operation::Delete)),
+    ] {
+        for (is_first, expected) in [(true, first), (false, of_others)] {
+            let mut memory = DistributionMemory::default();
+            memory.enter(1, "hash", is_first);
+            // Later statuses say nothing of what was there when this process began.
+            memory.enter(1, "hash", !is_first);
+            if let Some(done) = &done {
+                memory.note("a", done.clone(), false, Duration::ZERO);
+            }
+            assert_eq!(memory.expected("a", "hash"), expected, "{what}, {is_first}");
+        }
+    }
 }
 
 #[test]
