@@ -27,6 +27,7 @@ use crate::{
     },
     runtime::{
         apply::{code, is_already_there, namespace_is_ending, post},
+        clock,
         events::reference,
         status_writer::{Outcome, json_of},
         watches::ObjectKey,
@@ -56,7 +57,6 @@ impl Controller {
         cron: &AdvancedCronJob,
         plan: &CronPlan,
         slot: Timestamp,
-        now: Now,
     ) -> kube::Result<Option<Duration>> {
         self.delete(cron, &plan.replace).await?;
         let key = ObjectKey::of(cron);
@@ -78,7 +78,7 @@ impl Controller {
         }
         self.memory(cron, |memory| (memory.said.clear(), memory.trouble = None));
         self.metrics.made.get_or_create(&KindLabels { kind: kind.kind() }).inc();
-        self.metrics.delay.observe(now.since(slot).as_secs_f64());
+        self.metrics.delay.observe(clock::now().since(slot).as_secs_f64());
         tracing::info!(cron = %key, kind = kind.kind(), job = name, slot = %rfc3339(slot), "made a job");
         let message = format!("created {} {name} for {}", kind.kind(), rfc3339(slot));
         self.context.events.normal(&reference(cron), "SuccessfulCreate", &message);

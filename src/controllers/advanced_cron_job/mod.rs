@@ -235,7 +235,7 @@ impl Controller {
         let plan = plan::plan(cron, spec.as_ref().ok(), &children, now.wall);
         let mut failed = Ok(None);
         match plan.run.filter(|_| !plan.records_first) {
-            Some(slot) => match self.run_slot(cron, &plan, slot, now).await {
+            Some(slot) => match self.run_slot(cron, &plan, slot).await {
                 // The status comes behind the jobs of others that are due.
                 Ok(None) => return Ok(Requeue::After(Duration::ZERO)),
                 other => failed = other,
