@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn c5_how_a_job_has_ended() {
+    fn c5_1_how_a_job_has_ended() {
         let end = |kind, object| view(kind, object).end;
         let at = Some("2026-01-01T00:00:05Z".parse().unwrap());
         let condition = |type_: &str, status: &str| json!([{"type": "Other", "status": "True"}, {"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:05Z"}]);

@@ -160,7 +160,7 @@ fn fails(_: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_runs_on_every_node_completes_and_writes_nothing_more() {
+async fn c2_2_a_job_runs_on_every_node_completes_and_writes_nothing_more() {
     let world = World::new(3, &json!({}));
     world.pass().await.unwrap();
     assert_eq!((world.numbers(), world.phase()), ([3, 3, 0, 0], "running".into()));
@@ -319,7 +319,7 @@ async fn e35_no_pod_is_made_for_a_job_that_is_being_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f37_what_cannot_be_created_is_said_is_not_active_and_is_tried_again() {
+async fn c2_11_f37_what_cannot_be_created_is_said_is_not_active_and_is_tried_again() {
     // Of a quota one Pod is left.
     let world = World::with_admission(3, &json!({"parallelism": 2}), |server, _| {
         if server.of(PODS).iter().any(|(_, pod)| pod["status"]["phase"] != "Succeeded") { Err(403) } else { Ok(()) }

@@ -165,7 +165,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_job_runs_to_its_end_with_one_write_for_each_pod() {
+async fn d3_7_a_job_runs_to_its_end_with_one_write_for_each_pod() {
     let world = World::new();
     for name in ["a", "b", "c"] {
         world.pod(name, json!({}));
@@ -198,7 +198,7 @@ async fn a_job_runs_to_its_end_with_one_write_for_each_pod() {
 }
 
 #[tokio::test]
-async fn a_job_is_deleted_when_its_time_is_over_and_openkruises_finalizer_is_let_go() {
+async fn d3_1_d3_2_a_job_is_deleted_when_its_time_is_over_and_openkruises_finalizer_is_let_go() {
     let world = World::new();
     world.pod("a", json!({}));
     world.job(json!({"ttlSecondsAfterFinished": 0}));

@@ -103,7 +103,7 @@ impl World {
 const SWITCH: &str = labels::ENV_TERMINATE_SIDECAR;
 
 #[tokio::test]
-async fn a_sidecar_whose_exit_code_counts_gets_one_request() {
+async fn sw_b3_a_sidecar_whose_exit_code_counts_gets_one_request() {
     let world = World::new("Never", &[SWITCH]);
     assert_eq!(world.look().await.unwrap(), Requeue::Await);
     assert_eq!(world.look().await.unwrap(), Requeue::Await);
@@ -122,7 +122,7 @@ async fn a_sidecar_whose_exit_code_counts_gets_one_request() {
 }
 
 #[tokio::test]
-async fn an_ignored_exit_code_ends_the_pod_by_one_write_of_its_phase() {
+async fn sw_b5_an_ignored_exit_code_ends_the_pod_by_one_write_of_its_phase() {
     let world = World::new("Never", &[SWITCH, labels::ENV_IGNORE_EXIT_CODE]);
     world.look().await.unwrap();
     let writes = world.writes();
@@ -169,7 +169,7 @@ async fn requests_of_another_namespace_or_of_another_kind_of_owner_keep_no_sidec
 }
 
 #[tokio::test]
-async fn sw_e29_without_the_node_the_request_is_made_all_the_same() {
+async fn sw_b1_e29_without_the_node_the_request_is_made_all_the_same() {
     let world = World::new("Never", &[SWITCH]);
     assert!(world.controller.context.nodes.get("n").is_none());
     assert_eq!(world.look().await.unwrap(), Requeue::Await);
@@ -177,7 +177,7 @@ async fn sw_e29_without_the_node_the_request_is_made_all_the_same() {
 }
 
 #[tokio::test]
-async fn on_a_virtual_node_the_image_of_the_sidecar_is_swapped() {
+async fn sw_b2_on_a_virtual_node_the_image_of_the_sidecar_is_swapped() {
     let world = World::new("Never", &[SWITCH]);
     let node =
         json!({"metadata": {"name": "n", "uid": "n", "resourceVersion": "1", "labels": {"type": "virtual-kubelet"}}});

@@ -128,7 +128,7 @@ fn tainted(effect: &str) -> Value {
 }
 
 #[test]
-fn one_pod_for_each_node_that_fits_as_many_at_a_time_as_parallelism_says() {
+fn c2_9_one_pod_for_each_node_that_fits_as_many_at_a_time_as_parallelism_says() {
     assert_eq!(case(3).creates(), ["n0", "n1", "n2"]);
     for (parallelism, active, want) in [
         (json!(2), 0, 2),
@@ -243,7 +243,7 @@ fn e36_with_never_neither_deadline_nor_completion_count_and_fail_fast_still_ends
 }
 
 #[test]
-fn f35_the_deadline_is_computed_from_the_begin_each_time() {
+fn c2_7_f35_the_deadline_is_computed_from_the_begin_each_time() {
     let mut case = case(1)
         .spec_with(json!({"completionPolicy": {"activeDeadlineSeconds": 60}}))
         .with(&[pod("a", "n0", "Running")]);
@@ -281,7 +281,7 @@ fn c2_8_a_job_that_fails_fast_deletes_what_runs_and_makes_nothing() {
 }
 
 #[test]
-fn f38_pause_is_written_into_the_spec_once_and_the_job_goes_on_when_it_is_cleared() {
+fn c2_6_f38_pause_is_written_into_the_spec_once_and_the_job_goes_on_when_it_is_cleared() {
     let pause = json!({"failurePolicy": {"type": "Pause"}, "parallelism": 1});
     let mut case = case(3).spec_with(pause).with(&[pod("a", "n0", "Failed")]);
     assert_eq!(case.plan().actions, [BroadcastAction::Pause { failed: 1 }]);
@@ -305,7 +305,7 @@ fn f38_pause_is_written_into_the_spec_once_and_the_job_goes_on_when_it_is_cleare
 }
 
 #[test]
-fn a_job_that_is_paused_by_its_user_is_held() {
+fn c2_5_a_job_that_is_paused_by_its_user_is_held() {
     let case = case(2).spec_with(json!({"paused": true})).with(&[pod("a", "n0", "Running")]);
     assert_eq!((case.plan().state, case.plan().actions), (BroadcastState::Paused, vec![]));
     let status = case.recorded();
@@ -323,7 +323,7 @@ fn restarted(name: &str, node: &str, app: i32, init: i32) -> Value {
 }
 
 #[test]
-fn f39_a_pod_over_its_restart_limit_is_stopped_and_has_failed() {
+fn c2_3_f39_a_pod_over_its_restart_limit_is_stopped_and_has_failed() {
     let limited = |policy: &str| case(2).spec_with(json!({"failurePolicy": {"type": policy, "restartLimit": 2}}));
     let within = limited("Continue").with(&[restarted("a", "n0", 1, 1), pod("b", "n1", "Succeeded")]);
     assert_eq!((within.plan().state, within.numbers()), (BroadcastState::Running, (2, 1, 1, 0)));
@@ -366,7 +366,7 @@ fn f40_ended_pods_stay_on_nodes_that_no_longer_fit_and_are_counted_once() {
 }
 
 #[test]
-fn a_pod_that_runs_stays_on_a_cordoned_node_and_one_that_cannot_get_there_goes() {
+fn c2_4_a_pod_that_runs_stays_on_a_cordoned_node_and_one_that_cannot_get_there_goes() {
     let not_ready = json!({"spec": {"taints": [
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]}});
     for change in [cordoned(), tainted("NoSchedule"), not_ready] {

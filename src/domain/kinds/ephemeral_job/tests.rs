@@ -116,7 +116,7 @@ fn d2_the_state_of_a_pod_follows_from_its_containers() {
 }
 
 #[test]
-fn e41_replicas_unset_means_all_and_otherwise_the_oldest() {
+fn d3_4_e41_replicas_unset_means_all_and_otherwise_the_oldest() {
     let old = |name: &str, time: &str| pod(name, json!({"metadata": {"creationTimestamp": time}}));
     let pods = [old("a", "2026-01-01T00:00:02Z"), old("c", "2026-01-01T00:00:01Z"), old("b", "2026-01-01T00:00:01Z")];
     let all = planned(&job(json!({})), &pods, NEVER);
@@ -167,7 +167,7 @@ fn pods_that_end_or_that_no_api_server_lets_us_change_are_left_out() {
 }
 
 #[test]
-fn f50_a_mix_of_results_ends_as_failed_and_replicas_beyond_the_matches_end_too() {
+fn d3_5_f50_a_mix_of_results_ends_as_failed_and_replicas_beyond_the_matches_end_too() {
     let pods = [with("a", exit(0)), with("b", exit(3))];
     let plan = planned(&job(json!({"replicas": 5})), &pods, NEVER);
     assert_eq!((plan.status.phase.as_str(), counts(&plan)), ("Failed", [2, 0, 1, 0, 1, 0]));
@@ -184,7 +184,7 @@ fn f50_a_mix_of_results_ends_as_failed_and_replicas_beyond_the_matches_end_too()
 }
 
 #[test]
-fn f51_whatever_is_not_done_takes_a_place() {
+fn d3_6_f51_whatever_is_not_done_takes_a_place() {
     let pods: Vec<_> = [
         with("a", running()),
         with("b", waiting("ContainerCreating")),
@@ -204,7 +204,7 @@ fn f51_whatever_is_not_done_takes_a_place() {
 }
 
 #[test]
-fn f52_the_deadline_holds_while_paused_and_after_a_change() {
+fn d3_3_f52_the_deadline_holds_while_paused_and_after_a_change() {
     let paused = job(json!({"paused": true, "activeDeadlineSeconds": 60}));
     let pods = [with("a", running()), free("b")];
     let plan = planned(&paused, &pods, 20);

@@ -111,7 +111,7 @@ fn nothing_is_done_for_pods_that_are_pending_deleted_mirrors_or_have_no_sidecar(
 }
 
 #[test]
-fn sw_d34_an_ignored_exit_code_leaves_the_phase_to_the_main_containers() {
+fn sw_b4_d34_an_ignored_exit_code_leaves_the_phase_to_the_main_containers() {
     for (policy, code, want) in
         [("Never", 0, end("Succeeded")), ("Never", 3, end("Failed")), ("OnFailure", 0, end("Succeeded"))]
     {
@@ -201,7 +201,7 @@ fn sw_d31_on_a_virtual_node_the_image_is_swapped_once_and_what_has_none_goes_wit
 }
 
 #[test]
-fn sw_d33_a_sidecar_that_runs_on_after_its_grace_gets_a_request_although_the_pod_is_over() {
+fn sw_b6_d33_a_sidecar_that_runs_on_after_its_grace_gets_a_request_although_the_pod_is_over() {
     let over = |ended: &str| {
         let pod = pod("Never", &[("main", &[], exit(0)), ("proxy", &[SWITCH, IGNORE], running())]);
         changed(&pod, |pod| {

@@ -42,7 +42,7 @@ fn names(children: &[CronChild]) -> Vec<&str> {
 }
 
 #[test]
-fn c5_a_slot_is_run_once_when_it_is_due() {
+fn c5_9_a_slot_is_run_once_when_it_is_due() {
     let new = cron(json!({}), None);
     let before = decide(&new, &[], "2026-01-01T00:59:59.9Z");
     assert_eq!((before.run, before.next), (None, Some(at("2026-01-01T01:00:00Z"))));
@@ -107,7 +107,7 @@ fn a_success_later_than_the_recorded_one_is_news() {
 }
 
 #[test]
-fn f43_the_newest_slot_is_that_of_status_and_jobs_and_never_goes_back() {
+fn c5_2_f43_the_newest_slot_is_that_of_status_and_jobs_and_never_goes_back() {
     let old_jobs = [child("2026-01-01T01:00:00Z", Some(true))];
     let ran = cron(json!({}), Some("2026-01-01T05:00:00Z"));
     let found = decide(&ran, &old_jobs, "2026-01-01T05:30:00Z");
@@ -121,7 +121,7 @@ fn f43_the_newest_slot_is_that_of_status_and_jobs_and_never_goes_back() {
 }
 
 #[test]
-fn f43_of_many_missed_slots_the_latest_is_run_and_the_others_are_summed_up() {
+fn c5_6_f43_of_many_missed_slots_the_latest_is_run_and_the_others_are_summed_up() {
     let missed = decide(&cron(json!({}), None), &[], "2026-01-01T05:30:00Z");
     assert_eq!(missed.run, Some(at("2026-01-01T05:00:00Z")));
     let sum = missed.missed.unwrap();
@@ -132,7 +132,7 @@ fn f43_of_many_missed_slots_the_latest_is_run_and_the_others_are_summed_up() {
 }
 
 #[test]
-fn c5_the_starting_deadline() {
+fn c5_5_c5_7_the_starting_deadline() {
     let within = |seconds: i64, now: &str| decide(&cron(json!({"startingDeadlineSeconds": seconds}), None), &[], now);
     assert_eq!(within(90, "2026-01-01T01:01:30.9Z").run, Some(at("2026-01-01T01:00:00Z")));
     let late = within(90, "2026-01-01T02:01:31Z");
@@ -145,7 +145,7 @@ fn c5_the_starting_deadline() {
 }
 
 #[test]
-fn c5_concurrency_policies() {
+fn c5_8_concurrency_policies() {
     let active = [child("2026-01-01T01:00:00Z", None)];
     let with = |policy: &str, children: &[CronChild]| {
         decide(
@@ -170,7 +170,7 @@ fn c5_concurrency_policies() {
 }
 
 #[test]
-fn c5_while_it_is_paused_or_unreadable_no_job_is_made_and_the_history_is_kept() {
+fn c5_4_while_it_is_paused_or_unreadable_no_job_is_made_and_the_history_is_kept() {
     let paused = cron(json!({"paused": true, "failedJobsHistoryLimit": 0}), Some("2026-01-01T01:00:00Z"));
     let children = [child("2026-01-01T01:00:00Z", Some(false))];
     let found = decide(&paused, &children, "2026-01-01T05:00:00Z");
@@ -180,7 +180,7 @@ fn c5_while_it_is_paused_or_unreadable_no_job_is_made_and_the_history_is_kept() 
 }
 
 #[test]
-fn c5_of_the_history_the_oldest_go() {
+fn c5_3_of_the_history_the_oldest_go() {
     let mut children: Vec<CronChild> =
         (1..=5).map(|hour| child(&format!("2026-01-01T0{hour}:00:00Z"), Some(hour % 2 == 1))).collect();
     children.reverse();
