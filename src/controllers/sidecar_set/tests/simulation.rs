@@ -17,7 +17,7 @@ use kube::Resource as _;
 use serde_json::{Value, json};
 
 use self::model::{
-    Amount, EMPTY, Event, Member, Now, PassSeen, Present, Promises, Shape, Wanted, key_of, started_with,
+    Amount, EMPTY, Event, Member, Now, PassSeen, Present, Promises, Rank, Shape, Wanted, key_of, started_with,
 };
 use super::{Controller, REVISIONS};
 use crate::{
@@ -82,6 +82,8 @@ impl Wanted {
             both_apps: random.chance(50),
             team: random.chance(30).then_some("x"),
             tier: None,
+            rank: [Rank::Any, Rank::Weight, Rank::Turn][random.below(3)],
+            scatters: random.chance(20),
             injects_nothing: false,
             pin: None,
             history: 1 + random.below(3),
@@ -112,11 +114,18 @@ impl Wanted {
         let label = |key: &str, value: Option<&str>| value.map(|value| json!({"matchLabels": {key: value}}));
         let apps = if self.both_apps { json!(["web", "db"]) } else { json!(["web"]) };
         let kind = if self.not_update { "NotUpdate" } else { "RollingUpdate" };
+        let priority = match self.rank {
+            Rank::Any => Value::Null,
+            Rank::Weight => json!({"weightPriority": [{"weight": 7, "matchSelector": {"matchLabels": {"tier": "b"}}}]}),
+            Rank::Turn => json!({"orderPriority": [{"orderedKey": "turn"}]}),
+        };
+        let scatter = self.scatters.then(|| json!([{"key": "app", "value": "*"}]));
         let revision = self.pin.as_ref().map(|name| json!({"revisionName": name, "policy": "Always"}));
         let spec = json!({"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": apps}]},
             "namespaceSelector": label("team", self.team), "containers": containers, "initContainers": init,
             "updateStrategy": {"type": kind, "paused": self.paused, "partition": self.partition.value(),
-                "maxUnavailable": self.most.value(), "selector": label("tier", self.tier)},
+                "maxUnavailable": self.most.value(), "selector": label("tier", self.tier),
+                "priorityStrategy": priority, "scatterStrategy": scatter},
             "injectionStrategy": {"paused": self.injects_nothing, "revision": revision},
             "revisionHistoryLimit": self.history});
         let mut spec = defaults::defaulted(&spec, None);
@@ -388,8 +397,13 @@ impl Cloud {
         let name = format!("p{}", self.made);
         let (app, tier) = (["web", "web", "db"][random.below(3)], ["a", "b"][random.below(2)]);
         let said = format!("{namespace}/{name} of {app} in tier {tier} on {node}");
+        let turn = [None, Some("1"), Some("2")][random.below(3)];
+        let mut labels = json!({"app": app, "tier": tier, "guarded": (namespace == GUARDED).to_string()});
+        if let Some(turn) = turn {
+            labels["turn"] = turn.into();
+        }
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace,
-            "generation": 1, "labels": {"app": app, "tier": tier, "guarded": (namespace == GUARDED).to_string()},
+            "generation": 1, "labels": labels,
             "annotations": {}}, "spec": {"nodeName": node, "containers": [{"name": "main", "image": "app:1"}]}});
         self.bear(&pod_path(namespace, &name), pod);
         said
@@ -666,6 +680,7 @@ impl Cloud {
             serving: self.serving.clone(),
             guarded,
             refused: lock(&self.refused).ever.clone(),
+            may_refuse: self.budget.is_some() || !lock(&self.server).faults.is_empty(),
         };
         lock(&self.log).clear();
         let next = self.controller.reconcile(&key).await;
@@ -733,6 +748,11 @@ impl Cloud {
             7 => {
                 wanted.paused = !wanted.paused;
                 "pauses"
+            }
+            8 if random.chance(50) => {
+                wanted.rank = [Rank::Any, Rank::Weight, Rank::Turn][random.below(3)];
+                wanted.scatters = random.chance(20);
+                "orders"
             }
             8 => {
                 wanted.not_update = !wanted.not_update;
