@@ -73,6 +73,8 @@ pub(super) struct Wanted {
     pub(super) rank: Rank,
     /// The Pods of an application are spread over the others.
     pub(super) scatters: bool,
+    /// Pods that lack the containers are evicted.
+    pub(super) repairs: bool,
     pub(super) injects_nothing: bool,
     /// The revision that new Pods get.
     pub(super) pin: Option<String>,
@@ -146,6 +148,8 @@ pub(super) struct Member {
     app: String,
     tier: String,
     turn: Option<usize>,
+    /// Another Pod is made in its place when it is evicted.
+    is_replaced: bool,
     node: String,
     /// Neither deleted nor ended.
     is_open: bool,
@@ -194,6 +198,7 @@ impl Member {
             namespace: pod.namespace().to_owned(),
             app: label("app"),
             tier: label("tier"),
+            is_replaced: pod.controller.is_some(),
             turn: pod.labels.get("turn").map(|turn| turn.parse().unwrap()),
             node: pod.node_name.as_str().to_owned(),
             is_open: !pod.is_deleting() && !pod.is_finished(),
@@ -304,6 +309,8 @@ pub(super) enum Event {
     Wrote(Arc<Value>, Arc<Value>, bool),
     /// The status of a Pod was written, likewise.
     Marked(Arc<Value>, Arc<Value>, bool),
+    /// A Pod was evicted.
+    Evicted(Arc<Value>),
     /// A revision was deleted.
     Deleted(String),
     /// Something that is none of its business.
@@ -325,6 +332,7 @@ pub(super) struct PassSeen {
     pub(super) guarded: BTreeSet<String>,
     /// Keys of Pods of which a write was refused.
     pub(super) refused: BTreeSet<String>,
+    pub(super) is_webhook_dead: bool,
     /// Whether a budget or a fault of the API server may have kept any of the Pods as they are.
     pub(super) may_refuse: bool,
 }
@@ -540,6 +548,27 @@ fn changed_besides(set: &Wanted, before: &Value, after: &Value) -> Vec<String> {
 }
 
 impl Course<'_> {
+    /// What is wrong with an eviction.
+    fn evicted_wrongs(&self, pod: &Value) -> Vec<String> {
+        let (was, set) = (member(pod), self.set);
+        let mut wrongs = Vec::new();
+        let mut ask = |is_so: bool, what: &str| {
+            if !is_so {
+                wrongs.push(format!("{} {what}: {was:?}", was.key));
+            }
+        };
+        ask(set.repairs, "is evicted, and nobody wants it repaired");
+        ask(!set.injects_nothing, "is evicted, and another one would lack the containers too");
+        ask(!self.pass.is_webhook_dead, "is evicted while the webhook is dead");
+        ask(!was.injected.contains(set.name), "is evicted, and has the containers");
+        ask(set.selects(&was.app, &was.namespace, &self.pass.teams), "is evicted, and the SidecarSet is not for it");
+        ask(was.is_replaced, "is evicted, and nobody makes another one");
+        ask(!(was.serves && self.pass.guarded.contains(&was.key)), "is evicted, and its budget allows nothing");
+        let others = self.pass.log.iter().filter(|event| matches!(event, Event::Evicted(_))).count();
+        ask(others <= 2, "is evicted together with another one of its controller");
+        wrongs
+    }
+
     /// Whether a Pod waits for its update as far as the pass knew when it began, and nothing is in its way.
     fn waits(&self, pod: &Member) -> bool {
         let set = self.set;
@@ -563,7 +592,9 @@ impl Course<'_> {
             return Vec::new();
         }
         let touched = |event: &Event| match event {
-            Event::Read(pod) | Event::Wrote(pod, ..) | Event::Marked(pod, ..) => Some(member(pod).key),
+            Event::Read(pod) | Event::Wrote(pod, ..) | Event::Marked(pod, ..) | Event::Evicted(pod) => {
+                Some(member(pod).key)
+            }
             Event::Deleted(_) | Event::Odd(_) => None,
         };
         let touched: BTreeSet<String> = self.pass.log.iter().filter_map(touched).collect();
@@ -615,6 +646,10 @@ impl Promises {
                     if *is_known {
                         course.known.insert(member(after).key.clone(), member(after));
                     }
+                }
+                Event::Evicted(pod) => {
+                    self.acts.note("evicted to be repaired");
+                    wrongs.extend(course.evicted_wrongs(pod));
                 }
                 Event::Deleted(revision) => {
                     self.acts.note("revisions deleted");
@@ -704,6 +739,17 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
         ("notUpgradablePods", fixed),
     ] {
         ask(status[field] == count, format!("status.{field} is {} and not {count}", status[field]));
+    }
+    let conditions = || status["conditions"].as_array().into_iter().flatten();
+    let has_stopped = conditions().any(|condition| {
+        condition["type"] == "RepairStopped"
+            && condition["status"] == "True"
+            && condition["observedGeneration"] == *generation
+    });
+    let is_pinned_well = set.pin.as_ref().is_none_or(|pin| now.revisions.contains(pin));
+    if set.repairs && !set.injects_nothing && is_pinned_well && !has_stopped {
+        let lacking = now.pods.iter().filter(is_for).filter(|pod| !pod.injected.contains(set.name) && pod.is_replaced);
+        ask(lacking.clone().count() == 0, format!("these are to be repaired: {:?}", lacking.collect::<Vec<_>>()));
     }
     ask(status["observedGeneration"] == *generation, "the status is about an older spec".into());
     let latest = status["latestRevision"].as_str().unwrap_or_default();
