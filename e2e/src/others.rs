@@ -1,12 +1,13 @@
 //! Runs what docs/ has for other tools with those tools: Prometheus's rules with promtool, and the health checks for Argo CD
-//! with its Lua interpreter, over objects as controllers write them, beside the checks that come with Argo CD.
+//! with its Lua interpreter, beside the checks that come with Argo CD. The objects that both look at are written by hand, as
+//! controllers leave them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cmd::{CommandExt, cmd};
@@ -15,32 +16,35 @@ use crate::paths::Paths;
 use crate::tools;
 
 /// What Argo CD makes of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Verdict {
     /// Healthy, Progressing, Suspended or Degraded; empty after an error.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub status: String,
+    status: String,
     /// For people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
+    message: String,
     /// Why the script gave none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub error: String,
+    error: String,
 }
 
-/// A state of an object, as a controller left it, and what is to be shown of it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Recorded {
+impl Verdict {
+    fn word(&self) -> &str {
+        if self.error.is_empty() { &self.status } else { "error" }
+    }
+}
+
+/// An object in one of its states, and what is to be shown of it.
+#[derive(Debug, Deserialize)]
+struct State {
     /// By docs/integrations/argocd/health.lua.
-    pub health: String,
+    health: String,
     /// By the check that comes with Argo CD; none for kinds without one, `error` where it fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own: Option<String>,
-    pub object: Value,
+    own: Option<String>,
+    object: Value,
 }
 
 /// Kinds for which Argo CD 3.5 has a health check of its own.
-pub const WITH_A_CHECK: [&str; 5] = ["AdvancedCronJob", "BroadcastJob", "CloneSet", "DaemonSet", "StatefulSet"];
+const WITH_A_CHECK: [&str; 5] = ["AdvancedCronJob", "BroadcastJob", "CloneSet", "DaemonSet", "StatefulSet"];
 
 /// Installs what [`check`] needs, and nothing of a cluster.
 pub fn install(paths: &Paths) -> Result<()> {
@@ -89,100 +93,75 @@ fn untested(rules: &Value, tests: &str) -> Result<()> {
     Ok(())
 }
 
-/// Our script.
-pub fn health_script(paths: &Paths) -> Result<String> {
-    let path = paths.repo.join("docs/integrations/argocd/health.lua");
-    fs::read_to_string(&path).with_context(|| path.display().to_string())
-}
-
 /// What scripts say of objects. Without a script, that of Argo CD for the kind is run.
-pub fn verdicts(paths: &Paths, cases: &[(Option<&str>, &Value)]) -> Result<Vec<Verdict>> {
+fn verdicts(paths: &Paths, cases: &[(Option<&str>, &Value)]) -> Result<Vec<Verdict>> {
     let cases: Vec<Value> =
         cases.iter().map(|(script, object)| json!({ "script": script.unwrap_or(""), "object": object })).collect();
     let answer = cmd(paths.bin("argocd-health"), [""; 0]).feed(&serde_json::to_string(&cases)?)?;
-    serde_json::from_str(&answer).with_context(|| format!("argocd-health said: {answer}"))
-}
-
-/// What both checks say of an object; Argo CD's own is asked where there is one.
-pub fn shown(paths: &Paths, object: &Value) -> Result<(Verdict, Option<Verdict>)> {
-    let script = health_script(paths)?;
-    let mut cases = vec![(Some(script.as_str()), object)];
-    if WITH_A_CHECK.contains(&object.text("/kind")) {
-        cases.push((None, object));
-    }
-    let mut said = verdicts(paths, &cases)?.into_iter();
-    Ok((said.next().context("a verdict")?, said.next()))
-}
-
-/// One word for a verdict.
-pub fn word(verdict: &Verdict) -> &str {
-    if verdict.error.is_empty() { &verdict.status } else { "error" }
+    let verdicts: Vec<Verdict> =
+        serde_json::from_str(&answer).with_context(|| format!("argocd-health said: {answer}"))?;
+    ensure!(verdicts.len() == cases.len(), "{} verdicts on {} objects", verdicts.len(), cases.len());
+    Ok(verdicts)
 }
 
 fn folder(paths: &Paths) -> PathBuf {
     paths.repo.join("e2e/testdata/health")
 }
 
-/// Writes an object that a test has met, when `KRUISE_RECORD_HEALTH` is set: the files from which [`check`] runs.
-pub fn record(paths: &Paths, object: &Value) -> Result<()> {
-    if std::env::var_os("KRUISE_RECORD_HEALTH").is_none() {
-        return Ok(());
-    }
-    let (ours, own) = shown(paths, object)?;
-    let mut object = object.clone();
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.retain(|field, _| ["name", "namespace", "generation", "annotations"].contains(&field.as_str()));
-    }
-    let recorded = Recorded {
-        health: word(&ours).to_owned(),
-        own: own.as_ref().map(|own| word(own).to_owned()),
-        object: object.clone(),
-    };
-    let name = format!("{}.{}.yaml", object.text("/kind").to_lowercase(), reason(&object).to_lowercase());
-    fs::create_dir_all(folder(paths))?;
-    fs::write(folder(paths).join(name), serde_yaml::to_string(&recorded)?)?;
-    Ok(())
-}
-
-/// The reason of that of the three conditions which is True.
-pub fn reason(object: &Value) -> &str {
-    let is_one =
-        |c: &&Value| ["Ready", "Reconciling", "Stalled"].contains(&c.text("/type")) && c.text("/status") == "True";
-    object.array("/status/conditions").iter().find(is_one).map_or("", |c| c.text("/reason"))
-}
-
-/// Runs both checks over everything that was recorded.
-fn health(paths: &Paths) -> Result<()> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder(paths))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    files.sort();
-    let (mut seen, mut wrong) = (BTreeMap::<String, BTreeSet<String>>::new(), Vec::new());
-    for path in &files {
+/// The states by the names of their files.
+fn states(paths: &Paths) -> Result<BTreeMap<String, State>> {
+    let read = |entry: std::io::Result<fs::DirEntry>| {
+        let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let recorded: Recorded =
-            serde_yaml::from_str(&fs::read_to_string(path)?).with_context(|| format!("read {name}"))?;
-        let (ours, own) = shown(paths, &recorded.object)?;
-        if word(&ours) != recorded.health {
-            wrong.push(format!("{name}: {} is wanted, ours says {ours:?}", recorded.health));
+        let state = serde_yaml::from_str(&fs::read_to_string(&path)?).with_context(|| format!("read {name}"))?;
+        Ok((name, state))
+    };
+    fs::read_dir(folder(paths))?.map(read).collect()
+}
+
+/// Runs both checks over every state.
+fn health(paths: &Paths) -> Result<()> {
+    let path = paths.repo.join("docs/integrations/argocd/health.lua");
+    let script = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let states = states(paths)?;
+    let has_own = |object: &Value| WITH_A_CHECK.contains(&object.text("/kind"));
+    let objects = || states.values().map(|state| &state.object);
+    let ours = objects().map(|object| (Some(script.as_str()), object));
+    let own = objects().filter(|object| has_own(object)).map(|object| (None, object));
+    let mut said = verdicts(paths, &ours.chain(own).collect::<Vec<_>>())?;
+    let mut own = said.split_off(states.len()).into_iter();
+    let (mut kinds, mut seen, mut wrong) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for ((name, state), ours) in states.iter().zip(&said) {
+        if ours.word() != state.health {
+            wrong.push(format!("{name}: {} is wanted, ours says {ours:?}", state.health));
         }
-        if own.as_ref().map(word) != recorded.own.as_deref() {
-            wrong.push(format!("{name}: {:?} is wanted, Argo CD's own says {own:?}", recorded.own));
+        let own = has_own(&state.object).then(|| own.next()).flatten();
+        if own.as_ref().map(Verdict::word) != state.own.as_deref() {
+            wrong.push(format!("{name}: {:?} is wanted, Argo CD's own says {own:?}", state.own));
         }
-        seen.entry(recorded.object.text("/kind").to_owned()).or_default().insert(recorded.health);
+        kinds.insert(state.object.text("/kind"));
+        seen.insert(state.health.as_str());
     }
     if !wrong.is_empty() {
         bail!("health checks for Argo CD:\n  {}", wrong.join("\n  "));
     }
-    let all: BTreeSet<&String> = seen.values().flatten().collect();
     for health in ["Healthy", "Progressing", "Suspended", "Degraded"] {
-        ensure!(all.contains(&health.to_owned()), "no state that is {health} was recorded");
+        ensure!(seen.contains(health), "there is no state that is {health}");
     }
-    println!("docs/integrations/argocd: {} states of {} kinds", files.len(), seen.len());
+    println!("docs/integrations/argocd: {} states of {} kinds", states.len(), kinds.len());
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The reason of that of the three conditions which is True.
+    fn reason(object: &Value) -> &str {
+        let is_one =
+            |c: &&Value| ["Ready", "Reconciling", "Stalled"].contains(&c.text("/type")) && c.text("/status") == "True";
+        object.array("/status/conditions").iter().find(is_one).map_or("", |c| c.text("/reason"))
+    }
 
     #[test]
     fn an_alert_that_fires_in_no_test_is_named() {
@@ -202,14 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn every_recorded_state_has_a_kind_a_generation_and_one_true_condition() {
-        let files = fs::read_dir(folder(&Paths::default())).unwrap();
+    fn every_state_has_a_kind_a_generation_and_one_true_condition() {
         let mut kinds = BTreeSet::new();
-        for path in files.map(|entry| entry.unwrap().path()) {
-            let recorded: Recorded = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-            let object = &recorded.object;
-            assert!(object.int("/metadata/generation") > 0 && !reason(object).is_empty(), "{}", path.display());
-            assert_eq!(recorded.own.is_some(), WITH_A_CHECK.contains(&object.text("/kind")), "{}", path.display());
+        for (name, State { own, object, .. }) in states(&Paths::default()).unwrap() {
+            assert!(object.int("/metadata/generation") > 0 && !reason(&object).is_empty(), "{name}");
+            assert_eq!(own.is_some(), WITH_A_CHECK.contains(&object.text("/kind")), "{name}");
             kinds.insert(object.text("/kind").to_owned());
         }
         let table = fs::read_to_string(Paths::default().repo.join("docs/integrations/argocd/argocd-cm.yaml")).unwrap();
@@ -219,6 +195,6 @@ mod tests {
             .filter_map(|key| key.split_once('_').map(|(_, kind)| kind))
             .filter(|kind| !kinds.contains(*kind))
             .collect();
-        assert!(missing.is_empty(), "no state of these kinds was recorded: {missing:?}");
+        assert!(missing.is_empty(), "there is no state of these kinds: {missing:?}");
     }
 }
