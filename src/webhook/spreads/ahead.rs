@@ -278,6 +278,8 @@ impl Spreads {
             return None;
         }
         let (key, of, now) = (ObjectKey::of(spread), source(spread), Instant::now());
+        // Nothing is remembered of one that was deleted meanwhile: nobody would forget it.
+        self.spreads.get(&key)?;
         self.ahead.asked(&key, version, now);
         let status = spread.status.as_ref()?;
         let index = schedulable(spec, status).into_iter().position(|gets| gets)?;
