@@ -11,7 +11,7 @@ use crate::cmd::{CommandExt, cmd};
 use crate::paths::Paths;
 use crate::tools;
 
-/// Built from crates.io with its own lock file.
+/// Built by cargo, with the lock file that comes with it.
 const MDBOOK: &str = "0.5.4";
 
 /// Pages of the repository's root that pages of docs/ link to, and their names in the site.

@@ -216,7 +216,7 @@ impl Controller {
                 let is_large = !self.common.pause(&key).is_zero();
                 has_large |= is_large;
                 match old {
-                    // It gets its Pod by itself.
+                    // Its Pod is made by `node_arrives`.
                     None if is_large => self.common.wake_for_status(&self.queue, &key),
                     _ => self.common.wake(&self.queue, &key, None),
                 }
