@@ -44,6 +44,7 @@ pub fn build(paths: &Paths) -> Result<()> {
         fs::remove_dir_all(&staged)?;
     }
     copy(&paths.repo.join("docs"), &staged, 0)?;
+    fs::rename(staged.join("README.md"), staged.join("index.md"))?;
     let mut summary = fs::read_to_string(staged.join("SUMMARY.md"))? + "\n# The project\n\n";
     for (name, page, title) in OF_ROOT {
         let text = fs::read_to_string(paths.repo.join(name))?;
@@ -75,16 +76,19 @@ fn copy(from: &Path, to: &Path, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// A page so many folders below docs/ with its links to pages of the root turned.
+/// A page so many folders below docs/ with its links turned: to pages of the root, and to docs/README.md, which is
+/// index.md in the site.
 fn to_root(text: &str, depth: usize) -> String {
-    OF_ROOT.iter().fold(text.to_owned(), |text, (name, page, _)| {
-        text.replace(&format!("]({}{name}", "../".repeat(depth + 1)), &format!("]({}{page}", "../".repeat(depth)))
-    })
+    let up = "../".repeat(depth);
+    let text = OF_ROOT.iter().fold(text.to_owned(), |text, (name, page, _)| {
+        text.replace(&format!("](../{up}{name}"), &format!("]({up}{page}"))
+    });
+    text.replace(&format!("]({up}README.md"), &format!("]({up}index.md"))
 }
 
 /// A page of the root with its links turned, as it stands beside the pages of docs/.
 fn from_root(text: &str) -> String {
-    let text = text.replace("](docs/", "](");
+    let text = text.replace("](docs/README.md", "](index.md").replace("](docs/", "](");
     OF_ROOT.iter().fold(text, |text, (name, page, _)| text.replace(&format!("]({name}"), &format!("]({page}")))
 }
 
@@ -212,8 +216,10 @@ mod tests {
     #[test]
     fn links_between_docs_and_the_root_are_turned() {
         assert_eq!(to_root("[a](../README.md#x) [b](clone-set.md)", 0), "[a](overview.md#x) [b](clone-set.md)");
-        assert_eq!(to_root("[a](../../SECURITY.md) [b](../README.md)", 1), "[a](../security.md) [b](../README.md)");
+        assert_eq!(to_root("[a](../../SECURITY.md) [b](../README.md)", 1), "[a](../security.md) [b](../index.md)");
+        assert_eq!(to_root("[a](../README.md) [b](README.md#how-to)", 0), "[a](overview.md) [b](index.md#how-to)");
         assert_eq!(from_root("[a](docs/how-to/helm.md) [b](CHANGELOG.md)"), "[a](how-to/helm.md) [b](changelog.md)");
+        assert_eq!(from_root("[a](docs/README.md#how-to) [b](README.md)"), "[a](index.md#how-to) [b](overview.md)");
     }
 
     #[test]
