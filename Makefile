@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 
-.PHONY: help demo record test check check-time image manifests bench bench-load bench-scale e2e soak cluster cluster-down clean
+.PHONY: help demo record test others site site-check check check-time image manifests bench bench-load bench-scale e2e soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -53,6 +53,15 @@ test: ## Run every test: the unit tests, then the end-to-end tests on a real nod
 	built=$$((SECONDS - start))
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --before "build the harness=$$built" $(if $(KEEP),--keep) $(E2E_ARGS)
+
+others: ## Check what docs/ has for Prometheus and Argo CD with promtool and Argo CD's Lua, and nothing else
+	@$(E2E) others
+
+site: ## Build docs/ as static pages with search into target/site/book (mdBook, built the first time)
+	@$(E2E) site
+
+site-check: ## Build the site and look at each page in Chromium, at the widths of a phone and a desktop
+	@$(E2E) site --check
 
 check: ## Formatting, lints, and licences and sources of dependencies (with cargo-deny)
 	cargo fmt --all --check

@@ -194,7 +194,7 @@ fn gates(page: &mut String) {
     page.push_str(
         "\n## Feature gates\n\nNames and defaults are OpenKruise's. They are read from the ConfigMap \
          `kruise-feature-gates` and from `--feature-gates`, which wins; an unknown gate is an error at start. `AllAlpha` and \
-         `AllBeta` switch whole stages.\n",
+         `AllBeta` switch whole stages, but for `EnableExternalCerts`, which is switched by its name only.\n",
     );
     let table = |page: &mut String, used: bool| {
         page.push_str("\n| gate | default | stage | what it switches |\n|---|---|---|---|\n");

@@ -22,7 +22,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("runtime", &["domain", "k8s", "api"]),
     ("budgets", &["runtime", "domain", "k8s", "api"]),
     ("controllers", &["liveness", "budgets", "runtime", "domain", "k8s", "api"]),
-    ("webhook", &["budgets", "runtime", "domain", "k8s", "api"]),
+    ("webhook", &["liveness", "budgets", "runtime", "domain", "k8s", "api"]),
     ("daemon", &["liveness", "runtime", "domain", "k8s", "api", "cri"]),
     ("pull_secrets", &["runtime", "domain", "k8s", "api"]),
     ("manifests", &["controllers", "webhook", "daemon", "pull_secrets", "domain", "k8s", "api"]),

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use e2e::paths::Paths;
 use e2e::tools::UsedBy;
-use e2e::{bench, cluster, demo, deploy, load, product, record, reproducible, scale, suite, tools};
+use e2e::{bench, cluster, demo, deploy, load, others, product, record, reproducible, scale, site, suite, tools};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -154,6 +154,14 @@ enum What {
         #[arg(long, default_value_t = 10_000)]
         namespaces: usize,
     },
+    /// Check what docs/ has for Prometheus and Argo CD with promtool and with Argo CD's Lua
+    Others,
+    /// Build docs/ as static pages into target/site/book, with mdBook
+    Site {
+        /// Look at each page in a browser too
+        #[arg(long)]
+        check: bool,
+    },
     /// Run all tests, or the end-to-end tests alone
     Test {
         /// Leave out the unit tests
@@ -250,6 +258,12 @@ fn run(what: What) -> Result<()> {
             };
             scale::run(&paths, options)
         }
+        What::Others => {
+            others::install(&paths)?;
+            others::check(&paths)
+        }
+        What::Site { check: true } => site::check(&paths),
+        What::Site { check: false } => site::build(&paths),
         What::Test { only_e2e, keep, rounds, before, filter } => {
             suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })
         }

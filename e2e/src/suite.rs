@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, ensure};
 use crate::cmd::{CommandExt, cmd};
 use crate::paths::Paths;
 use crate::tools::UsedBy;
-use crate::{cluster, deploy, product, tools};
+use crate::{cluster, deploy, others, product, tools};
 
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -113,6 +113,7 @@ fn meanwhile(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()
         // With the same features as the end-to-end tests: other features would build the dependencies once more.
         let unit = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--bins", "--locked"];
         stages.run("unit tests", || cargo(paths, &unit).show())?;
+        stages.run("promtool, Argo CD's Lua", || others::check(paths))?;
     }
     stages.run("build the e2e tests", || e2e_tests(paths, "parallel").args(["--test", "serial", "--no-run"]).show())?;
     stages.run("cluster up", || cluster::up(paths, false))

@@ -61,6 +61,7 @@ const MODULES: &[Module] = &[
         import: "k8s.io/kubernetes/cmd/kubectl",
         used_by: UsedBy::Tests,
     },
+    Module { dir: "argocd", programs: &["argocd-health"], import: ".", used_by: UsedBy::Tests },
     Module { dir: "helm", programs: &["helm"], import: "helm.sh/helm/v4/cmd/helm", used_by: UsedBy::Tests },
     Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/kwok", used_by: UsedBy::Load },
 ];
@@ -71,12 +72,54 @@ pub fn install(paths: &Paths, others: &[UsedBy]) -> Result<()> {
     for module in MODULES.iter().filter(|m| m.used_by == UsedBy::Cluster || others.contains(&m.used_by)) {
         build(paths, module)?;
     }
+    if others.contains(&UsedBy::Tests) {
+        promtool(paths)?;
+    }
     Ok(())
 }
 
-/// Installs the Debian packages that are missing.
+/// Builds the program that runs health checks as Argo CD does.
+pub fn argocd_health(paths: &Paths) -> Result<()> {
+    MODULES.iter().filter(|module| module.dir == "argocd").try_for_each(|module| build(paths, module))
+}
+
+/// Takes promtool out of Debian's package of Prometheus, which is not installed: installing it would start a server.
+pub fn promtool(paths: &Paths) -> Result<()> {
+    let program = paths.bin("promtool");
+    if program.exists() {
+        return Ok(());
+    }
+    let folder = paths.cluster.join("prometheus");
+    fs::create_dir_all(&folder)?;
+    fs::create_dir_all(paths.bin(""))?;
+    // The lists of packages may be older than the package that they name.
+    let download = || cmd("apt-get", ["download", "-q", "prometheus"]).current_dir(&folder).text();
+    if download().is_err() {
+        cmd("apt-get", ["update", "-q"]).text()?;
+        download()?;
+    }
+    let files = fs::read_dir(&folder)?.collect::<Result<Vec<_>, _>>()?;
+    let package = files.iter().map(|file| file.path()).find(|path| path.extension().is_some_and(|e| e == "deb"));
+    let package = package.context("apt-get download prometheus: no package came")?;
+    cmd("dpkg-deb", ["-x"]).arg(&package).arg(&folder).text()?;
+    fs::copy(folder.join("usr/bin/promtool"), &program)?;
+    fs::remove_dir_all(folder)?;
+    println!("took promtool out of the package prometheus");
+    Ok(())
+}
+
+/// Installs the Debian packages of a cluster that are missing.
 pub fn packages() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES.iter().copied().filter(|p| !is_installed(p)).collect();
+    debian(PACKAGES)
+}
+
+/// Installs the browser that looks at the site.
+pub fn chromium() -> Result<()> {
+    debian(&["chromium", "fonts-dejavu-core"])
+}
+
+fn debian(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages.iter().copied().filter(|p| !is_installed(p)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -106,7 +149,8 @@ fn is_installed(package: &str) -> bool {
 fn build(paths: &Paths, module: &Module) -> Result<()> {
     let sources = paths.repo.join("e2e/tools").join(module.dir);
     let pinned = fs::read_to_string(sources.join("go.mod")).with_context(|| format!("read {}", sources.display()))?;
-    // what was built is remembered as the go.mod it was built from
+    // what was built is remembered as the go.mod it was built from, and a program of our own as its source too
+    let pinned = pinned + &fs::read_to_string(sources.join("main.go")).unwrap_or_default();
     let stamp = paths.bin(&format!(".{}.go.mod", module.dir));
     let there = module.programs.iter().all(|p| paths.bin(p).exists());
     if there && fs::read_to_string(&stamp).is_ok_and(|built| built == pinned) {

@@ -252,8 +252,10 @@ impl FeatureGates {
         Ok(gates)
     }
 
+    /// All gates of a stage but EnableExternalCerts: it does not add a feature, it says who supplies the certificates.
+    /// Switched on with a whole stage, and nobody supplying them, no webhook would answer.
     fn set_stage(&mut self, stage: Stage, value: bool) {
-        for known in GATES.iter().filter(|g| g.stage == stage) {
+        for known in GATES.iter().filter(|g| g.stage == stage && g.name != gate::EXTERNAL_CERTS) {
             self.0.insert(known.name, value);
         }
     }
@@ -321,6 +323,14 @@ mod tests {
     fn a_named_gate_wins_over_its_stage() {
         let gates = FeatureGates::parse(&["CloneSetShortHash=false,AllAlpha=true"], None).unwrap();
         assert!(!gates.enabled("CloneSetShortHash") && gates.enabled("TemplateNoDefaults"));
+    }
+
+    #[test]
+    fn external_certificates_are_switched_by_their_name_only() {
+        let on = |list| FeatureGates::parse(&[list], None).unwrap().enabled("EnableExternalCerts");
+        assert!(!on("AllAlpha=true"));
+        assert!(on("AllAlpha=true,EnableExternalCerts=true"));
+        assert!(on("EnableExternalCerts=true,AllAlpha=false"));
     }
 
     #[test]

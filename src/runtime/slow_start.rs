@@ -10,6 +10,11 @@ use futures::{StreamExt, stream::FuturesUnordered};
 /// answer these are nearly ten thousand requests a second.
 pub const MOST: usize = 48;
 
+/// Pods that a pass takes out of service before it looks at all Pods again. Looking costs a large workload a tenth of a
+/// second and more, and the slowest of the calls is waited for each time; the longer the wave, the older is what its last
+/// Pods were chosen by.
+pub const WAVE: usize = 4 * MOST;
+
 /// Failures of single items in a row, after which no others are tried.
 const MOST_REFUSED: usize = 8;
 

@@ -275,6 +275,12 @@ impl<K: StoredObject> Store<K> {
         *self.synced.borrow()
     }
 
+    /// All that there is has come.
+    #[cfg(test)]
+    pub fn has_all(&self) {
+        self.synced.send_replace(true);
+    }
+
     /// Waits until the first list is complete.
     pub async fn wait_synced(&self) {
         let mut synced = self.synced.subscribe();

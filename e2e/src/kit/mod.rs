@@ -45,25 +45,23 @@ pub struct Test {
     pub namespace: String,
 }
 
-/// Runs a test in a namespace of its own. The namespace goes when the test succeeds; when it fails it stays, and
-/// everything that helps to understand the failure is printed.
+/// Runs a test in a namespace of its own. When the test fails, everything that helps to understand it is printed. The
+/// namespace goes in any case: tests after it want a cluster without workloads of others.
 pub async fn in_namespace(name: &str, body: impl AsyncFnOnce(&Test) -> Result<()>) -> Result<()> {
     let test = Test::new(name).await?;
     let start = Instant::now();
     let result = AssertUnwindSafe(body(&test)).catch_unwind().await;
     match &result {
-        Ok(Ok(())) => {
-            took(&test.paths, name, start.elapsed());
-            test.remove("Namespace", &test.namespace).await?;
-        }
+        Ok(Ok(())) => took(&test.paths, name, start.elapsed()),
         Ok(Err(error)) => eprintln!("=== {name} failed: {error:#}"),
         Err(_) => eprintln!("=== {name} panicked"),
     }
     if !matches!(result, Ok(Ok(()))) {
         test.report().await;
     }
+    let removed = test.remove("Namespace", &test.namespace).await;
     match result {
-        Ok(result) => result,
+        Ok(result) => result.and(removed),
         Err(panic) => resume_unwind(panic),
     }
 }
@@ -371,7 +369,7 @@ impl Test {
             let text = answer.map_or_else(|e| e.to_string(), |a| a.stdout + &a.stderr);
             eprintln!("--- kubectl {}\n{}", args.join(" "), text.trim_end());
         }
-        eprintln!("--- logs of the cluster: {}; namespace {ns} is kept", self.paths.logs().display());
+        eprintln!("--- logs of the cluster: {}", self.paths.logs().display());
     }
 }
 

@@ -159,9 +159,13 @@ impl Scale<'_> {
                 let side = &mut sides[index];
                 warm(&side.t).await?;
                 let pods: Vec<Value> = (0..count).map(|i| side.made(&format!("q-{round}-{i:04}"))).collect();
-                let begun = Instant::now();
-                store(&side.t, pods.into_iter()).await?;
-                side.rates.push(count as f64 / begun.elapsed().as_secs_f64());
+                let what =
+                    format!("{count} Pods {} a WorkloadSpread", if side.is_spread { "under" } else { "without" });
+                let work = async {
+                    store(&side.t, pods.into_iter()).await?;
+                    Ok(Instant::now())
+                };
+                side.rates.push(count as f64 / self.step(&what, work).await?.seconds);
                 if side.is_spread {
                     let found = side.wrong().await?;
                     (over, without) = (over + found.0, without + found.1);

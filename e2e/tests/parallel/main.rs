@@ -25,6 +25,7 @@ mod image_jobs;
 mod image_pull;
 mod launch_priority;
 mod methods;
+mod others;
 mod output;
 mod persistent_pod_state;
 mod plugin;

@@ -91,7 +91,8 @@ async fn ordered_scaling_stops_while_pods_are_not_ready_and_goes_on_when_they_ar
         t.wait_for(STATEFUL_SET, "web", "to stop", PATIENCE, stopped).await?;
         assert_eq!(uids(&pods(t, "web").await?), uids(&all));
         assert_eq!(t.get(STATEFUL_SET, "web").await?.int("/status/replicas"), 3);
-        for pod in ["web-0", "web-1", "web-2"] {
+        // web-2 goes as soon as those below it are ready, so it is the first here
+        for pod in ["web-2", "web-0", "web-1"] {
             t.exec(pod, "main", "touch /tmp/ready").await?;
         }
         for pod in ["web-2", "web-1", "web-0"] {

@@ -391,37 +391,62 @@ async fn by_configuration(t: &Test, object: Value) -> Result<()> {
     spread_as(t, &[("a", 3), ("b", 3)]).await.map(drop)
 }
 
-/// Percentages: a Pod has its deletion cost from its first moment.
+/// The note and the deletion cost of each of ten Pods of a new CloneSet in its first version. No node takes them, so that nobody but
+/// the webhook has to do with them for a while.
+async fn first_versions(t: &Test) -> Result<Vec<(String, String)>> {
+    let set = clone_set(10).with("/spec/template/spec/schedulerName", "nobody");
+    let mut created = watcher::watcher(t.api("Pod"), watcher::Config::default().labels("app=web")).boxed();
+    while let Some(event) = created.next().await {
+        if matches!(event?, watcher::Event::InitDone) {
+            break;
+        }
+    }
+    t.create(set).await?;
+    let mut found = BTreeMap::new();
+    let all = async {
+        while let Some(event) = created.next().await {
+            let (watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event? else { continue };
+            let pod = serde_json::to_value(pod)?;
+            let first = || (pod.text(NOTE).to_owned(), pod.text(COST).to_owned());
+            found.entry(pod.text("/metadata/uid").to_owned()).or_insert_with(first);
+            if found.len() == 10 {
+                break;
+            }
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(PATIENCE, all).await.context("ten Pods")??;
+    Ok(found.into_values().collect())
+}
+
+/// Percentages: a Pod has its deletion cost from its first moment. On a machine that is too busy for an answer in time a Pod is
+/// created without, which an event says: then others are made.
 #[tokio::test]
 async fn with_percentages_each_pod_comes_with_its_deletion_cost() -> Result<()> {
     in_namespace("spread-costs", async |t| {
         t.create(of_clone_set(json!([subset("a", json!("30%")), subset("b", json!("70%"))]))).await?;
-        // No node takes them, so that nobody but the webhook has to do with them for a while.
-        let set = clone_set(10).with("/spec/template/spec/schedulerName", "nobody");
-        let mut created = watcher::watcher(t.api("Pod"), watcher::Config::default().labels("app=web")).boxed();
-        while let Some(event) = created.next().await {
-            if matches!(event?, watcher::Event::InitDone) {
-                break;
+        let mut told = 0;
+        for attempt in 1..=5 {
+            let pods = first_versions(t).await?;
+            let missed = pods.iter().filter(|(note, _)| note.is_empty()).count();
+            let costs: BTreeSet<&String> = pods.iter().map(|(_, cost)| cost).filter(|cost| !cost.is_empty()).collect();
+            ensure!(costs.len() + missed == 10, "two have one cost, or one in a subset has none: {pods:?}");
+            if missed == 0 {
+                return Ok(());
             }
+            let is_late = |event: &&String| event.contains("no decision within");
+            let late = |events: &[String]| events.iter().filter(is_late).count();
+            told = late(&t.wait_events(SPREAD, "ws", |events| late(events) >= told + missed).await?);
+            println!("attempt {attempt}: {missed} of 10 Pods came while the machine was too busy");
+            t.remove("CloneSet", "web").await?;
+            poll("the Pods to be gone", LONG, async || {
+                let left = t.list("Pod", "app=web").await?.len();
+                ensure!(left == 0, "{left}");
+                Ok(())
+            })
+            .await?;
         }
-        t.create(set).await?;
-        let mut costs = BTreeMap::new();
-        let all = async {
-            while let Some(event) = created.next().await {
-                let (watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event? else { continue };
-                let pod = serde_json::to_value(pod)?;
-                // Its first version alone.
-                costs.entry(pod.text("/metadata/uid").to_owned()).or_insert_with(|| pod.text(COST).to_owned());
-                if costs.len() == 10 {
-                    break;
-                }
-            }
-            Ok::<_, anyhow::Error>(())
-        };
-        tokio::time::timeout(PATIENCE, all).await.context("ten Pods")??;
-        let different: BTreeSet<&String> = costs.values().filter(|cost| !cost.is_empty()).collect();
-        assert_eq!(different.len(), 10, "{costs:?}");
-        Ok(())
+        anyhow::bail!("the machine is too busy")
     })
     .await
 }

@@ -16,7 +16,7 @@ use crate::{
         apply::code,
         lock,
         pass::{AFTER_CONFLICT, AFTER_REFUSAL},
-        slow_start::MOST,
+        slow_start::WAVE,
     },
 };
 
@@ -772,16 +772,16 @@ async fn gate_recreate_on_claim_change_replaces_pods_at_the_next_change_of_the_t
 #[tokio::test]
 async fn a_pass_that_has_begun_many_updates_leaves_the_others_to_the_next() {
     let world = World::new();
-    world.put_clone_set(json!({"replicas": 60, "updateStrategy": {"maxUnavailable": "100%"}}));
+    world.put_clone_set(json!({"replicas": WAVE + 20, "updateStrategy": {"maxUnavailable": "100%"}}));
     world.go_on().await;
     world.put_clone_set(
         json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
     );
     let updated = || images(&world.pods()).iter().filter(|image| **image == "i:2").count();
     let requeue = world.controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
-    assert_eq!((updated(), requeue), (MOST, Requeue::After(Duration::ZERO)), "room may have been made meanwhile");
+    assert_eq!((updated(), requeue), (WAVE, Requeue::After(Duration::ZERO)), "room may have been made meanwhile");
     world.settle().await.unwrap();
-    assert_eq!(updated(), 60);
+    assert_eq!(updated(), WAVE + 20);
 }
 
 #[tokio::test]

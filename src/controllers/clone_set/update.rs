@@ -25,7 +25,7 @@ use crate::{
         in_place::Target,
         pass::AFTER_CONFLICT,
         pod_control::Part,
-        slow_start::{MOST, each},
+        slow_start::{WAVE, each},
     },
 };
 
@@ -54,7 +54,7 @@ impl Controller {
                 return;
             }
         };
-        let mut wave = plan.next_wave(MOST);
+        let mut wave = plan.next_wave(WAVE);
         if wave.is_empty() && plan.cancels.is_empty() {
             return;
         }
@@ -95,7 +95,7 @@ impl Controller {
             if tally.changed || tally.unsure {
                 break;
             }
-            wave = plan.next_wave(MOST);
+            wave = plan.next_wave(WAVE);
             if wave.is_empty() {
                 break;
             }

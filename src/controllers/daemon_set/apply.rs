@@ -27,7 +27,7 @@ use crate::{
         lock,
         pass::AFTER_REFUSAL,
         pod_control::Created,
-        slow_start::{MOST, each},
+        slow_start::{WAVE, each},
     },
 };
 
@@ -89,7 +89,7 @@ impl Controller {
             return left;
         }
         loop {
-            let wave = plan.next_wave(MOST);
+            let wave = plan.next_wave(WAVE);
             if wave.is_empty() {
                 break;
             }

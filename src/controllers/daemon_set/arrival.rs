@@ -23,7 +23,7 @@ use crate::{
 /// Nodes that are served at the same time.
 pub(super) const WORKERS: usize = 4;
 /// Pods for one node that are made at the same time.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 impl Controller {
     /// Makes the Pods that a node lacks. What fails is done by the passes, with their back-off.

@@ -213,8 +213,13 @@ impl Controller {
                 Some(if counts { node } else { Node { not_ready_since: None, ..node } })
             };
             if seen(old) != seen(new) {
-                has_large |= !self.common.pause(&key).is_zero();
-                self.common.wake(&self.queue, &key, None);
+                let is_large = !self.common.pause(&key).is_zero();
+                has_large |= is_large;
+                match old {
+                    // Its Pod is made by `node_arrives`.
+                    None if is_large => self.common.wake_for_status(&self.queue, &key),
+                    _ => self.common.wake(&self.queue, &key, None),
+                }
             }
         }
         if let Some(node) = new.filter(|_| has_large) {
@@ -321,6 +326,8 @@ impl Controller {
         {
             return self.step_aside(&job, aside).await;
         }
+        let is_at_rest = plan.actions.is_empty() && plan.candidates.is_empty();
+        self.common.memories.with(key, |memory| memory.common.is_at_rest = is_at_rest);
         self.report_not_in_place(&job, &plan);
         let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
         self.common.report_refusals(&job.key, &job.owner, &mut pass);

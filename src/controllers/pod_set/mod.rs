@@ -48,6 +48,8 @@ pub struct Common {
     window: usize,
     /// How many Pods there are, or are to be.
     pub pods: usize,
+    /// Whether the last pass had no Pod to create, update or delete. Kinds that do not say so are never at rest.
+    pub is_at_rest: bool,
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
     is_refused: bool,
     /// The generation for which all Pods were searched for orphans.

@@ -20,12 +20,10 @@ use crate::{
         clock,
         pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass},
         pod_control::Part,
-        slow_start::each,
+        slow_start::{WAVE, each},
     },
 };
 
-/// Pods that are updated before the spec is looked at again.
-const WAVE: usize = 200;
 /// Pods that the API server may refuse in one pass: what is wrong with so many is mostly wrong with all.
 const MOST_REFUSED: usize = 100;
 /// Pods that are tried then, before one of them can be written.

@@ -21,7 +21,7 @@ use crate::{
         lock,
         pod_control::Created,
         revisions::Resolved,
-        slow_start::{MOST, each},
+        slow_start::{WAVE, each},
         watches::ObjectKey,
     },
 };
@@ -88,7 +88,7 @@ impl Controller {
             return left;
         }
         loop {
-            let wave = plan.next_wave(MOST);
+            let wave = plan.next_wave(WAVE);
             if wave.is_empty() {
                 break;
             }

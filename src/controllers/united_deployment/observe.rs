@@ -43,8 +43,11 @@ impl Controller {
         }
         let (now, mut wrong) = (clock::now(), Vec::new());
         for child in self.children.of(&job.owner.uid) {
-            for pod in self.pods_of(job, &child).into_iter().filter(counts) {
-                let (is_reserved, _) = schedule::is_reserved(&pod, reservation(job, &child, &pod, update), now);
+            let pods = self.pods_of(job, &child);
+            let keeps_old = keeps_old(job, &child, &pods, update);
+            for pod in pods.into_iter().filter(counts) {
+                let of = reservation(job, &child, &pod, (update, keeps_old));
+                let (is_reserved, _) = schedule::is_reserved(&pod, of, now);
                 let wanted = if is_reserved { "true" } else { "false" };
                 if pod.labels.get(labels::RESERVED_POD) != Some(wanted) {
                     wrong.push((pod, is_reserved));
@@ -87,7 +90,22 @@ fn counts(pod: &Arc<PodView>) -> bool {
     !pod.is_deleting() && !pod.is_finished()
 }
 
-fn reservation<'a>(job: &'a UnitedJob, child: &ChildSeen, pod: &PodView, update: &str) -> Reservation<'a> {
+fn is_on(pod: &PodView, revision: &str) -> bool {
+    pod.labels.get(labels::UNITED_REVISION) == Some(revision)
+}
+
+/// Whether the Pods of a subset that are not on the new revision stay as they are.
+fn keeps_old(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str) -> bool {
+    let old = pods.iter().filter(|pod| counts(pod) && !is_on(pod, update)).count();
+    schedule::keeps_old(&job.spec, &child.subset, old)
+}
+
+fn reservation<'a>(
+    job: &'a UnitedJob,
+    child: &ChildSeen,
+    pod: &PodView,
+    (update, keeps_old): (&str, bool),
+) -> Reservation<'a> {
     let is_false = |condition: &&UnitedCondition, type_: &str| condition.type_ == type_ && condition.status == "False";
     let is_wanted = job.spec.subsets.iter().any(|subset| subset.name == child.subset);
     let updating = job.recorded.conditions.iter().find(|condition| is_false(condition, status::UPDATED));
@@ -95,7 +113,7 @@ fn reservation<'a>(job: &'a UnitedJob, child: &ChildSeen, pod: &PodView, update:
         spec: &job.spec,
         is_marked: is_wanted && schedule::is_marked(&job.recorded, &child.subset),
         // Held Pods never get to the new revision: they are judged on the one they have.
-        is_updated: pod.labels.get(labels::UNITED_REVISION) == Some(update) || job.spec.template.holds().is_some(),
+        is_updated: keeps_old || is_on(pod, update),
         updating_since: updating.and_then(|condition| condition.last_transition_time),
     }
 }
@@ -103,9 +121,10 @@ fn reservation<'a>(job: &'a UnitedJob, child: &ChildSeen, pod: &PodView, update:
 fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str, now: Now) -> SubsetPods {
     let min_ready = job.spec.template.min_ready_seconds();
     let mut seen = SubsetPods::default();
+    let keeps_old = keeps_old(job, child, pods, update);
     let sooner = |at: &mut Option<Duration>, left: Duration| *at = [*at, Some(left)].into_iter().flatten().min();
     for pod in pods.iter().filter(|pod| counts(pod)) {
-        let is_updated = pod.labels.get(labels::UNITED_REVISION) == Some(update);
+        let is_updated = is_on(pod, update);
         let is_ready = pod.condition_is_true("Ready");
         let left = until_available(pod, min_ready, now);
         let is_available = left == Some(Duration::ZERO);
@@ -126,7 +145,8 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
             sooner(&mut seen.until_available, left);
         }
         if job.spec.mode == AllocationMode::Reserving {
-            let (is_reserved, look) = schedule::is_reserved(pod, reservation(job, child, pod, update), now);
+            let of = reservation(job, child, pod, (update, keeps_old));
+            let (is_reserved, look) = schedule::is_reserved(pod, of, now);
             seen.reserved += i32::from(is_reserved);
             seen.reserved_down += i32::from(is_reserved && !is_ready);
             seen.updated_reserved_down += i32::from(is_reserved && !is_ready && is_updated && is_on_template);

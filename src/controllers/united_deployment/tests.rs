@@ -582,6 +582,26 @@ async fn a_reserved_pod_of_an_old_revision_that_runs_is_reserved_no_more_while_t
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_reserved_pod_that_a_partition_keeps_on_an_old_revision_is_reserved_no_more_when_it_runs() {
+    let mut wanted = reserving();
+    let world = World::new("ns", "web");
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 3).await;
+    assert_eq!(world.status()["reservedPods"], 1);
+    let template = &mut wanted["spec"]["template"]["cloneSetTemplate"]["spec"]["template"];
+    template["spec"]["containers"][0]["image"] = "i:2".into();
+    wanted["spec"]["updateStrategy"] = json!({"manualUpdate": {"partitions": {"a": 4, "b": 0}}});
+    world.apply(wanted);
+    play_for_minutes(&world, 3).await;
+    assert_eq!(world.status()["reservedPods"], 1, "it still waits for a place");
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 3)]));
+    play_for_minutes(&world, 20).await;
+    assert_eq!(world.status()["reservedPods"], 0, "it runs, and the partition keeps it where it is");
+    assert_eq!(schedulable(&world, 0), ("True".into(), "reschedule".into()));
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 2)]));
+}
+
 /// The controller of built-in StatefulSets under OrderedReady: in every pass it waits for the first Pod that is not Ready, which
 /// one with the image `broken` never becomes.
 fn play_ordered(world: &World) {

@@ -2,8 +2,8 @@
 //!
 //! - Watches: SidecarSets, Namespaces, and the names of ControllerRevisions with a custom version in our own namespace, in
 //!   every replica of the webhook.
-//! - Reads: the ControllerRevision that a SidecarSet pins, and a Namespace that the watch has not brought yet; each within a
-//!   second, and those of several SidecarSets at the same time.
+//! - Reads: the ControllerRevision that a SidecarSet pins, or a list of those with its custom version, and a Namespace that the
+//!   watch has not brought yet; each within a second, and those of several SidecarSets at the same time.
 //! - Never: writes anything.
 //!
 //! The rules are [`crate::domain::kinds::sidecar_set`]. What cannot be injected is left out of a Pod, with the reason, and

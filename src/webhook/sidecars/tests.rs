@@ -156,21 +156,27 @@ async fn d13_d14_a_pinned_revision_brings_its_own_hash_and_metadata() {
     assert_eq!(asked.load(Ordering::Relaxed), 1, "kept for the next Pod");
 }
 
+fn pinning(version: &str) -> Value {
+    json!({"spec": {"injectionStrategy": {"revision": {"customVersion": version}}}})
+}
+
+fn versioned(name: &str, set: &str, number: i64, version: &str) -> Value {
+    let mut revision = revision(name, set, number);
+    revision["metadata"]["labels"]["apps.kruise.io/sidecarset-custom-version"] = version.into();
+    revision["metadata"]["namespace"] = "kruise-system".into();
+    revision
+}
+
+fn revisions(all: &[Value]) -> (u16, Value) {
+    (200, json!({"kind": "ControllerRevisionList", "apiVersion": "apps/v1", "metadata": {}, "items": all}))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a12_by_custom_version_the_newest_revision_counts() {
-    let by_version = json!({"spec": {"injectionStrategy": {"revision": {"customVersion": "v1"}}}});
-    let (sidecars, asked) = sidecars(&[set("a", by_version)], |path| {
+    let (sidecars, asked) = sidecars(&[set("a", pinning("v1"))], |path| {
         assert!(path.ends_with("/controllerrevisions/a-3"), "it is read by its name: {path}");
         (200, revision("a-3", "a", 3))
     });
-    let early = outcome(&sidecars).await;
-    assert!(early.left_out[0].reason.ends_with("the revisions are still being read"), "{early:?}");
-    let versioned = |name: &str, set: &str, number: i64, version: &str| {
-        let mut revision = revision(name, set, number);
-        revision["metadata"]["labels"]["apps.kruise.io/sidecarset-custom-version"] = version.into();
-        revision["metadata"]["namespace"] = "kruise-system".into();
-        revision
-    };
     sidecars.pinned.know(&[
         versioned("a-1", "a", 1, "v1"),
         versioned("a-3", "a", 3, "v1"),
@@ -181,6 +187,101 @@ async fn a12_by_custom_version_the_newest_revision_counts() {
     assert_eq!(images(&outcome(&sidecars).await), ["a:3"]);
     assert_eq!(images(&outcome(&sidecars).await), ["a:3"]);
     assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+/// Also that of a role that may not watch: its store never has all.
+#[tokio::test(start_paused = true)]
+async fn a_custom_version_that_the_watch_has_not_brought_is_listed_once_in_a_while_and_nobody_waits_for_the_watch() {
+    for is_synced in [true, false] {
+        let (sidecars, asked) = sidecars(&[set("a", pinning("v1"))], |path| {
+            let labels =
+                "labelSelector=kruise.io%2Fsidecarset-name%3Da%2Capps.kruise.io%2Fsidecarset-custom-version%3Dv1";
+            assert!(path.contains(labels), "{path}");
+            revisions(&[versioned("a-1", "a", 1, "v1"), versioned("a-3", "a", 3, "v1"), versioned("a-2", "a", 2, "v1")])
+        });
+        if is_synced {
+            sidecars.pinned.know(&[versioned("a-4", "a", 4, "v2")]);
+        }
+        let begun = tokio::time::Instant::now();
+        for _ in 0..3 {
+            for done in join_all((0..20).map(|_| outcome(&sidecars))).await {
+                assert_eq!(images(&done), ["a:3"]);
+            }
+        }
+        assert_eq!((asked.load(Ordering::Relaxed), begun.elapsed()), (1, Duration::ZERO), "one list for all of them");
+        tokio::time::advance(Duration::from_secs(5)).await;
+        outcome(&sidecars).await;
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_version_that_is_not_there_is_left_out_and_not_listed_for_every_pod() {
+    for (answer, wanted) in [
+        (revisions(&[]), "there is no such ControllerRevision"),
+        (
+            (
+                403,
+                json!({"kind": "Status", "status": "Failure", "code": 403, "message": "may not list", "reason": "Forbidden"}),
+            ),
+            "may not list",
+        ),
+        (revisions(&[versioned("b-1", "b", 1, "v1")]), "it is no revision of this SidecarSet"),
+    ] {
+        let (sidecars, asked) = sidecars(&[set("a", pinning("v1"))], move |_| answer.clone());
+        for _ in 0..20 {
+            let done = outcome(&sidecars).await;
+            assert!(
+                done.left_out[0].reason.starts_with("injectionStrategy.revision.customVersion \"v1\": "),
+                "{done:?}"
+            );
+            assert!(done.left_out[0].reason.contains(wanted), "{done:?}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+    // What cannot be in a label would be another selector.
+    let (odd, asked) = sidecars(&[set("a", pinning("v1,other=x"))], nobody);
+    assert!(outcome(&odd).await.left_out[0].reason.ends_with("there is no such ControllerRevision"));
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+}
+
+/// A request that goes on, until it is answered or given up.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_are_few_at_a_time_and_end_in_time_and_so_are_those_that_are_kept() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (running, peak) = (now.clone(), most.clone());
+    let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        let (now, most) = (now.clone(), most.clone());
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let _running = Running(now);
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            let body = kube::client::Body::from(revisions(&[]).1.to_string().into_bytes());
+            Ok::<_, tower::BoxError>(http::Response::builder().status(200).body(body).unwrap())
+        }
+    });
+    let slow = Sidecars::new(Client::new(service, "default"), &FeatureGates::default(), "kruise-system".into());
+    slow.know(&(0..20).map(|i| set(&format!("s{i}"), pinning("v1"))).collect::<Vec<Value>>());
+    let begun = tokio::time::Instant::now();
+    let done = outcome(&slow).await;
+    assert!(begun.elapsed() <= LIMIT, "{:?}", begun.elapsed());
+    assert_eq!((done.left_out.len(), peak.load(Ordering::Relaxed)), (20, 4));
+    let in_time = done.left_out.iter().filter(|left| left.reason.ends_with("there is no such ControllerRevision"));
+    assert_eq!(in_time.count(), 8);
+    assert_eq!(running.load(Ordering::Relaxed), 0, "what comes too late is given up");
+    // Whatever is asked for, only so many answers are kept, and without room for one nothing is listed.
+    for i in 0..600 {
+        let name: Arc<str> = format!("t{i}").into();
+        assert_eq!(slow.pinned.listed(&name, "v1", clock::now().mono).is_some(), i < 512 - 20, "{i}");
+    }
 }
 
 /// An API server that takes half a second for each answer, and ten SidecarSets of which each pins a revision.

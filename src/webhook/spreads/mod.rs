@@ -6,8 +6,9 @@
 //! - Never: keeps a Pod from being created, or deleted.
 //!
 //! The rules are [`crate::domain::kinds::workload_spread`]. Questions about one WorkloadSpread that come at the same time are
-//! answered together, with one write (`settle.rs`). Writes of several replicas are ordered by the resourceVersion: after a
-//! conflict it is decided again, so that no limit is passed.
+//! answered together, with one write (`settle.rs`), which records places for the next Pods too while many come (`ahead.rs`).
+//! Writes of several replicas are ordered by the resourceVersion: after a conflict it is decided again, so that no limit is
+//! passed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -52,9 +53,13 @@ use crate::{
 };
 
 mod above;
+mod ahead;
 mod settle;
 #[cfg(test)]
 mod tests;
+
+use ahead::Ahead;
+use settle::Question;
 
 /// What a new Pod waits for its subset in all, and a Pod on its way out for its record. The API server waits 3 s for a new Pod,
 /// and its sidecars take time too.
@@ -110,7 +115,12 @@ struct Settled {
     spec: Option<Arc<SpreadSpec>>,
     /// How many Pods the workload wants, where limits depend on it.
     total: i32,
+    /// The key of its record, where that was there before the Pod.
+    key: Option<String>,
 }
+
+/// See [`Spreads::place_by_record`].
+type PlaceOnRecord = (Arc<SpreadSpec>, usize, Option<String>, i32, i32);
 
 /// The WorkloadSpreads, in one process.
 pub struct Spreads {
@@ -126,7 +136,8 @@ pub struct Spreads {
     replica_sets: ReplicaSetOwners,
     /// The kinds by configuration, and when they were read.
     whitelist: tokio::sync::Mutex<Option<(Duration, Arc<str>)>>,
-    batches: Batches<SpreadAsk, Result<Settled, Unplaced>>,
+    batches: Batches<Question, Result<Settled, Unplaced>>,
+    ahead: Ahead,
     decisions: Family<DecisionLabels, Counter>,
     /// With percentages: in which order the Pods of the subsets come.
     coming: Mutex<HashMap<ObjectKey, Arc<Mutex<Coming>>>>,
@@ -150,6 +161,7 @@ impl Spreads {
             replica_sets: ReplicaSetOwners::default(),
             whitelist: tokio::sync::Mutex::default(),
             batches: Batches::default(),
+            ahead: Ahead::new(new_replica()),
             decisions: Family::default(),
             coming: Mutex::default(),
         })
@@ -204,6 +216,7 @@ impl Spreads {
             Change::Deleted(old) => {
                 let key = ObjectKey::of(old.as_ref());
                 self.batches.forget(&key);
+                self.ahead.forget(&key);
                 lock(&self.coming).remove(&key);
             }
             Change::Undecodable { key, error } => {
@@ -229,7 +242,7 @@ impl Spreads {
     }
 
     /// Finds the subset of a new Pod, records it where there is a limit, and puts the Pod into it.
-    pub async fn place(&self, namespace: &str, pod: &Value) -> Placed {
+    pub async fn place(self: &Arc<Self>, namespace: &str, pod: &Value) -> Placed {
         let owner = Above::of(pod).filter(|_| self.is_on);
         let Some(owner) = owner else { return Placed::default() };
         let end = Instant::now() + LIMIT;
@@ -306,7 +319,7 @@ impl Spreads {
         Ok(matching::choose(&all, &chain, labels).cloned())
     }
 
-    async fn place_in(&self, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {
+    async fn place_in(self: &Arc<Self>, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {
         let unusable = |Invalid(why): Invalid| Unplaced::Unusable(why);
         let mut spec = Arc::new(SpreadSpec::of(spread).map_err(unusable)?);
         let (index, uid, there, total) = if spec.target_kind.has_ordinals() {
@@ -316,21 +329,18 @@ impl Spreads {
         {
             (0, None, 0, 0)
         } else {
-            let name = pod.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
-            let uid = if name.is_none() { Some(new_uid()?) } else { None };
-            let key = name.map(str::to_owned).or_else(|| uid.clone()).unwrap_or_default();
             let label = |key: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str());
-            let ask = SpreadAsk::Create { key, version: version(spec.target_kind, label) };
-            let settled = self.ask(spread, ask).await?;
-            // It was deleted meanwhile.
-            let Some(of_answer) = settled.spec else { return Ok(None) };
-            spec = of_answer;
-            match settled.answer {
-                SpreadAnswer::Subset(index, there) => (index, uid, there, settled.total),
-                SpreadAnswer::Full => return Err(Unplaced::Full),
-                SpreadAnswer::Nothing => {
-                    return Err(Unplaced::Unusable("its Pods have more versions than are counted".into()));
-                }
+            let version = version(spec.target_kind, label);
+            match self.take_ahead(spread, &spec, &version) {
+                Some((index, key)) => (index, Some(key), 0, 0),
+                None => match self.place_by_record(spread, pod, version).await? {
+                    // It was deleted meanwhile.
+                    None => return Ok(None),
+                    Some((of_answer, index, key, there, total)) => {
+                        spec = of_answer;
+                        (index, key, there, total)
+                    }
+                },
             }
         };
         let Some(subset) = spec.subsets.get(index) else { return Err(Unplaced::KeepsChanging) };
@@ -346,6 +356,26 @@ impl Spreads {
         Ok(Some(inject::keep_labels(pod, made, selector.as_ref())))
     }
 
+    /// Asks for a record of a new Pod: the spec that was decided by, the place of the subset, the key of the record where that is
+    /// not the name, and how many Pods the subset has and the workload wants. None: the WorkloadSpread was deleted.
+    async fn place_by_record(
+        self: &Arc<Self>,
+        spread: &Arc<WorkloadSpread>,
+        pod: &Value,
+        version: String,
+    ) -> Result<Option<PlaceOnRecord>, Unplaced> {
+        let name = pod.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let uid = if name.is_none() { Some(new_uid()?) } else { None };
+        let key = name.map(str::to_owned).or_else(|| uid.clone()).unwrap_or_default();
+        let settled = self.ask(spread, SpreadAsk::Create { key, version }).await?;
+        let Some(spec) = settled.spec else { return Ok(None) };
+        match settled.answer {
+            SpreadAnswer::Subset(index, there) => Ok(Some((spec, index, settled.key.or(uid), there, settled.total))),
+            SpreadAnswer::Full => Err(Unplaced::Full),
+            SpreadAnswer::Nothing => Err(Unplaced::Unusable("its Pods have more versions than are counted".into())),
+        }
+    }
+
     /// The deletion cost of a new Pod, see [`cost::of_new`].
     fn cost(&self, spread: &WorkloadSpread, spec: &SpreadSpec, place: (usize, i32), total: i32) -> Option<i32> {
         let coming = match spec.needs_total() {
@@ -355,14 +385,19 @@ impl Spreads {
         cost::of_new(spec, &mut lock(&coming), place, total)
     }
 
-    async fn ask(&self, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<Settled, Unplaced> {
+    async fn ask(self: &Arc<Self>, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<Settled, Unplaced> {
         let key = &ObjectKey::of(spread.as_ref());
         // What nobody has counted has no record of a Pod that goes.
         if matches!(ask, SpreadAsk::Create { .. }) {
             self.wait_counted(key).await;
         }
-        let settle = |asks: Vec<SpreadAsk>| async move { self.settle(key, &asks).await };
-        self.batches.ask(key, ask, settle).await
+        self.question(key, Question::Pod(ask)).await
+    }
+
+    /// Asks in the next turn of a WorkloadSpread.
+    async fn question(self: &Arc<Self>, key: &ObjectKey, question: Question) -> Result<Settled, Unplaced> {
+        let settle = |questions: Vec<Question>| async move { self.settle(key, &questions).await };
+        self.batches.ask(key, question, settle).await
     }
 
     /// A WorkloadSpread that has just been made: the manager counts in a moment the Pods that are there.
@@ -383,7 +418,7 @@ impl Spreads {
     }
 
     /// Records that a Pod is being deleted, so that the one in its place may go where it was. Whatever happens, it is deleted.
-    pub async fn deleted(&self, pod: &PodView) {
+    pub async fn deleted(self: &Arc<Self>, pod: &PodView) {
         let Some(note) = pod.rare().spread.as_deref().filter(|_| self.is_on && pod.is_active()) else { return };
         let Some(spread) = self.spreads.get(&ObjectKey::new(pod.namespace(), &note.name)) else { return };
         let Ok(spec) = SpreadSpec::of(&spread) else { return };
@@ -440,6 +475,11 @@ fn named(pod: &Value) -> String {
         (None, Some(base)) => format!("a Pod {base}*"),
         (None, None) => "a Pod".to_owned(),
     }
+}
+
+/// What a replica is called in the keys of its records. Without random numbers no Pod gets a subset by itself either.
+fn new_replica() -> String {
+    new_uid().map(|uid| uid[..8].to_owned()).unwrap_or_default()
 }
 
 /// A random UID, as the API server makes them.

@@ -1,15 +1,20 @@
 //! Answers the questions about one WorkloadSpread that wait, with one write of its status.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::Api;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::{Settled, Spreads, Unplaced};
+use super::{
+    Settled, Spreads, Unplaced,
+    ahead::{PlacesAhead, UnusedPlace, source},
+};
 use crate::{
-    api::apps::workload_spread::WorkloadSpread,
+    api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
     domain::kinds::workload_spread::{
-        count::{SpreadAnswer, SpreadAsk, answer, places},
+        ahead,
+        count::{SpreadAnswer, SpreadAsk, answer, places, schedulable},
         spec::SpreadSpec,
     },
     k8s::invalid::Invalid,
@@ -22,53 +27,102 @@ use crate::{
 
 /// How often a decision is repeated after a conflict. Each conflict means that another process has written.
 const ATTEMPTS: u32 = 50;
+/// How long a turn waits for places that other replicas give back. Whoever asks may have to wait for two turns.
+const LONGEST_WAIT: Duration = Duration::from_millis(400);
+
+/// What is settled in turns.
+#[derive(Clone, Debug)]
+pub(super) enum Question {
+    /// About a Pod.
+    Pod(SpreadAsk),
+    /// For places for the next Pods of a version.
+    More(String),
+    /// To give back places that nobody has used.
+    GiveBack,
+}
+
+/// What is decided by.
+struct Known<'a> {
+    key: &'a ObjectKey,
+    spread: &'a WorkloadSpread,
+    spec: &'a Arc<SpreadSpec>,
+    limits: &'a [Option<i32>],
+    total: i32,
+    /// Whether the WorkloadSpread was read from the API server in this turn.
+    is_fresh: bool,
+}
+
+/// What is decided.
+struct Turn {
+    status: WorkloadSpreadStatus,
+    /// None: it has been answered for good before, or has to wait for a fresh look.
+    answers: Vec<Option<Settled>>,
+    /// A subset is full that comes before the one that is chosen.
+    passes_over: bool,
+    /// How long other replicas may keep places there.
+    wait: Option<Duration>,
+    ahead: Option<PlacesAhead>,
+    unused: Vec<UnusedPlace>,
+}
 
 impl Spreads {
     /// Answers all waiting questions about a WorkloadSpread, with one write.
-    pub(super) async fn settle(&self, key: &ObjectKey, asks: &[SpreadAsk]) -> Vec<Result<Settled, Unplaced>> {
-        match self.try_settle(key, asks).await {
+    pub(super) async fn settle(
+        self: &Arc<Self>,
+        key: &ObjectKey,
+        questions: &[Question],
+    ) -> Vec<Result<Settled, Unplaced>> {
+        match self.try_settle(key, questions).await {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
-            Err(why) => vec![Err(why); asks.len()],
+            Err(why) => vec![Err(why); questions.len()],
         }
     }
 
-    async fn try_settle(&self, key: &ObjectKey, asks: &[SpreadAsk]) -> Result<Vec<Settled>, Unplaced> {
-        let gone = || vec![Settled { answer: SpreadAnswer::Nothing, spec: None, total: 0 }; asks.len()];
+    async fn try_settle(self: &Arc<Self>, key: &ObjectKey, questions: &[Question]) -> Result<Vec<Settled>, Unplaced> {
+        let nothing = Settled { answer: SpreadAnswer::Nothing, spec: None, total: 0, key: None };
+        let gone = || vec![nothing.clone(); questions.len()];
         let Some(mut spread) = self.spreads.get(key) else { return Ok(gone()) };
         let api: Api<WorkloadSpread> = Api::namespaced(self.client.clone(), &key.namespace);
-        let (mut is_fresh, mut total) = (false, None);
+        let (mut is_fresh, mut waited, mut total) = (false, Duration::ZERO, None);
+        // What is given away of the places on record.
+        let mut given: Vec<Option<Settled>> = vec![None; questions.len()];
         for _ in 0..ATTEMPTS {
             let spec = Arc::new(SpreadSpec::of(&spread).map_err(|Invalid(why)| Unplaced::Unusable(why))?);
             if spec.needs_total() && total.is_none() {
                 // Who makes a Pod has seen how many there are to be; so do we.
                 total = Some(self.total(&spread, &spec).await?);
             }
-            let limits = spec.limits(total.unwrap_or_default());
-            let before = spread.status.clone().unwrap_or_default();
-            let (mut status, now, mut passes_over) = (before.clone(), clock::now().wall, false);
-            let mut answers = Vec::with_capacity(asks.len());
-            for ask in asks {
-                let answered = answer(&spec, &limits, &mut status, ask, now);
-                if let SpreadAsk::Create { version, .. } = ask {
-                    passes_over |= answered.passes_over(&places(&spec, &before, &limits, version));
+            let total = total.unwrap_or_default();
+            let limits = spec.limits(total);
+            let known = Known { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh };
+            let turn = self.decide(&known, questions, &mut given, waited);
+            if turn.passes_over && (!is_fresh || turn.wait.is_some()) {
+                if is_fresh && let Some(wait) = turn.wait {
+                    // Another replica may have places there that it does not use.
+                    tokio::time::sleep(wait).await;
+                    waited += wait;
                 }
-                answers.push(Settled { answer: answered, spec: Some(spec.clone()), total: total.unwrap_or_default() });
-            }
-            if passes_over && !is_fresh {
-                // A subset is full: a place in it may have become free, which the watch has still to bring.
+                // A place may have become free, which the watch has still to bring.
                 match self.reread(&api, key).await? {
                     Some(fresh) => (spread, is_fresh) = (fresh, true),
                     None => return Ok(gone()),
                 }
                 continue;
             }
-            if status == before {
+            let answers = given.iter().zip(turn.answers).map(|(given, answer)| given.clone().or(answer));
+            let answers = answers.map(|answer| answer.unwrap_or_else(|| nothing.clone())).collect();
+            if spread.status.as_ref().unwrap_or(&WorkloadSpreadStatus::default()) == &turn.status {
+                self.ahead.given_back(key, &turn.unused);
                 return Ok(answers);
             }
-            match patch_status(&api, spread.as_ref(), &recorded(&spread), &json!(status)).await {
+            match patch_status(&api, spread.as_ref(), &recorded(&spread), &json!(turn.status)).await {
                 Ok(newer) => {
                     if let Some(newer) = newer {
                         self.spreads.upsert(newer);
+                    }
+                    self.ahead.given_back(key, &turn.unused);
+                    if let Some(ahead) = turn.ahead {
+                        self.keep_ahead(key, &source(&spread), ahead);
                     }
                     return Ok(answers);
                 }
@@ -86,6 +140,136 @@ impl Spreads {
         Err(Unplaced::KeepsChanging)
     }
 
+    /// Answers by what is known, and puts into the status what is to be recorded.
+    fn decide(
+        &self,
+        known: &Known<'_>,
+        questions: &[Question],
+        given: &mut [Option<Settled>],
+        waited: Duration,
+    ) -> Turn {
+        let Known { key, spread, spec, limits, total, .. } = *known;
+        let (now, wall) = (Instant::now(), clock::now().wall);
+        let unused = self.ahead.unused(key, &source(spread), now);
+        let mut status = spread.status.clone().unwrap_or_default();
+        for UnusedPlace { version, subset, key } in &unused {
+            ahead::give_back(limits, spec, &mut status, (version, subset, key));
+        }
+        let before = status.clone();
+        let answers = vec![None; questions.len()];
+        let mut turn = Turn { status, answers, passes_over: false, wait: None, ahead: None, unused };
+        let settled = |answer| Settled { answer, spec: Some(spec.clone()), total, key: None };
+        let mut newest = None;
+        for (at, question) in questions.iter().enumerate() {
+            if given[at].is_some() {
+                continue;
+            }
+            let ask = match question {
+                Question::Pod(ask) => ask,
+                Question::More(version) => {
+                    newest = Some(version);
+                    continue;
+                }
+                Question::GiveBack => continue,
+            };
+            if let SpreadAsk::Create { version, .. } = ask {
+                newest = Some(version);
+                match self.give(known, &before, (version, now), waited) {
+                    Given::Place(place) => given[at] = Some(place),
+                    Given::After(wait) => (turn.passes_over, turn.wait) = (true, turn.wait.max(wait)),
+                    Given::None => {
+                        let answered = answer(spec, limits, &mut turn.status, ask, wall);
+                        if answered.passes_over(&places(spec, &before, limits, version)) {
+                            let index = match answered {
+                                SpreadAnswer::Subset(index, _) => index,
+                                SpreadAnswer::Full | SpreadAnswer::Nothing => spec.subsets.len(),
+                            };
+                            let wait = self.kept_by_others(spread, spec, (version, index), waited);
+                            (turn.passes_over, turn.wait) = (true, turn.wait.max(wait));
+                        }
+                        turn.answers[at] = Some(settled(answered));
+                    }
+                }
+                continue;
+            }
+            turn.answers[at] = Some(settled(answer(spec, limits, &mut turn.status, ask, wall)));
+        }
+        if let Some(version) = newest.filter(|_| !spec.needs_total()) {
+            self.decide_ahead(known, &mut turn, version, (now, wall));
+        }
+        turn
+    }
+
+    /// One of the places that are on record, if none is free in a subset before theirs.
+    fn give(
+        &self,
+        known: &Known<'_>,
+        before: &WorkloadSpreadStatus,
+        (version, now): (&str, Instant),
+        waited: Duration,
+    ) -> Given {
+        let Known { key, spread, spec, limits, total, is_fresh } = *known;
+        let of = source(spread);
+        let Some(index) = self.ahead.subset(key, &of, version, now).filter(|_| !spec.needs_total()) else {
+            return Given::None;
+        };
+        let places = places(spec, before, limits, version);
+        let Some((own, earlier)) = places.get(..=index).and_then(|places| places.split_last()) else {
+            return Given::None;
+        };
+        let mut earlier = earlier.iter().filter(|place| place.is_schedulable).peekable();
+        let passes_over = earlier.peek().is_some();
+        if !own.is_schedulable || earlier.any(|place| !place.is_full()) {
+            return Given::None;
+        }
+        let wait = self.kept_by_others(spread, spec, (version, index), waited);
+        if passes_over && (!is_fresh || wait.is_some()) {
+            return Given::After(wait);
+        }
+        match self.ahead.take(key, &of, version, index, now) {
+            Some((taken, _)) => {
+                let answer = SpreadAnswer::Subset(index, 0);
+                Given::Place(Settled { answer, spec: Some(spec.clone()), total, key: Some(taken) })
+            }
+            None => Given::None,
+        }
+    }
+
+    /// Puts places for the next Pods of a version into the status.
+    fn decide_ahead(&self, known: &Known<'_>, turn: &mut Turn, version: &str, (now, wall): (Instant, jiff::Timestamp)) {
+        let Known { key, spread, spec, limits, .. } = *known;
+        let places = places(spec, &turn.status, limits, version);
+        let Some(index) = places.iter().position(|place| place.is_schedulable && !place.is_full()) else { return };
+        let Some(max) = places[index].max else { return };
+        // The record of a version begins with that of a Pod.
+        if !turn.status.versioned_subset_statuses.contains_key(version) {
+            return;
+        }
+        let room = max.saturating_sub(places[index].there);
+        let is_written = spread.status.as_ref() != Some(&turn.status);
+        let of = (index, spec.subsets[index].name.as_str(), room);
+        turn.ahead = self.ahead.more((key, &source(spread)), version, of, is_written, (now, wall));
+        if let Some(new) = &turn.ahead {
+            turn.passes_over |= places[..index].iter().any(|place| place.is_schedulable);
+            ahead::record(spec, limits, &mut turn.status, (version, index), &new.keys, wall);
+        }
+    }
+
+    /// How long others may keep places in the subsets before one, if that is waited for.
+    fn kept_by_others(
+        &self,
+        spread: &WorkloadSpread,
+        spec: &SpreadSpec,
+        (version, index): (&str, usize),
+        waited: Duration,
+    ) -> Option<Duration> {
+        let status = spread.status.as_ref()?;
+        let subsets = spec.subsets.iter().zip(schedulable(spec, status)).take(index);
+        let before: Vec<&str> = subsets.filter(|(_, gets)| *gets).map(|(subset, _)| subset.name.as_str()).collect();
+        let wait = ahead::kept_by_others(status, version, &before, self.ahead.replica(), clock::now().wall);
+        wait.filter(|wait| waited + *wait <= LONGEST_WAIT)
+    }
+
     /// The current WorkloadSpread. None: it was deleted.
     async fn reread(
         &self,
@@ -99,6 +283,15 @@ impl Spreads {
         }
         Ok(read.filter(|spread| spread.metadata.deletion_timestamp.is_none()).map(Arc::new))
     }
+}
+
+/// Whether a Pod gets one of the places on record.
+enum Given {
+    Place(Settled),
+    /// After a fresh look, and after so long.
+    After(Option<Duration>),
+    /// It is recorded by itself.
+    None,
 }
 
 /// The status as it is stored: a first one is written as a whole.

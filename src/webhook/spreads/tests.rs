@@ -16,6 +16,8 @@ use serde_json::json;
 
 use super::*;
 
+mod ahead;
+
 const SPREAD: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/workloadspreads/ws";
 
 /// Objects by path; the one WorkloadSpread has a version that grows with each write.
@@ -155,7 +157,7 @@ fn clone_set(replicas: i32) -> Value {
 
 const CLONE_SET: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web";
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn fifty_creations_at_once_in_three_replicas_pass_no_limit_and_are_written_together() {
     for limits in [[json!(7), json!(11), Value::Null], [json!("14%"), json!("22%"), Value::Null]] {
         let [a, b, c] = limits;
@@ -176,15 +178,16 @@ async fn fifty_creations_at_once_in_three_replicas_pass_no_limit_and_are_written
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn creations_in_one_replica_that_come_together_cost_two_writes() {
     let server = Server::new(subsets(&[("a", json!(100)), ("b", Value::Null)]));
     let spreads = server.replica();
     join_all((0..50).map(|i| place(&spreads, pod(&format!("web-{i}"))))).await;
-    assert_eq!((server.writes.load(Ordering::SeqCst), server.recorded()["a"]), (2, 50));
+    // Some of the places for the next Pods are kept for a moment.
+    assert_eq!((server.writes.load(Ordering::SeqCst), server.recorded()["a"]), (2, 50 + 50 / 8));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn c6_a_pod_in_a_subset_without_a_limit_costs_no_write() {
     let server = Server::new(subsets(&[("only", Value::Null)]));
     let placed = place(&server.replica(), pod("web-1")).await;
@@ -194,7 +197,7 @@ async fn c6_a_pod_in_a_subset_without_a_limit_costs_no_write() {
     assert_eq!(server.writes.load(Ordering::SeqCst) + beyond.writes.load(Ordering::SeqCst), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn room_that_another_replica_has_seen_come_back_is_found() {
     let server = Server::new(subsets(&[("a", json!(1)), ("b", Value::Null)]));
     let (early, late) = (server.replica(), server.replica());
@@ -221,7 +224,7 @@ async fn room_that_another_replica_has_seen_come_back_is_found() {
     assert_eq!(server.writes.load(Ordering::SeqCst), writes, "it is on record already");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deletion_is_recorded_for_a_pod_that_counts_and_no_other() {
     let server = Server::new(subsets(&[("a", json!(2)), ("b", Value::Null)]));
     let mut object = json!(server.spread());
@@ -256,7 +259,7 @@ async fn a_deletion_is_recorded_for_a_pod_that_counts_and_no_other() {
     assert_eq!(server.writes.load(Ordering::SeqCst), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn shortfall_a_percentage_is_of_what_the_workload_wants_when_the_pod_comes() {
     let server = Server::new(subsets(&[("a", json!("50%")), ("b", json!("50%"))]));
     let mut object = json!(server.spread());
@@ -272,7 +275,7 @@ async fn shortfall_a_percentage_is_of_what_the_workload_wants_when_the_pod_comes
     assert_eq!(found, ["a", "b", "none"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn shortfall_a_pod_beyond_all_limits_is_created_and_an_event_says_so() {
     let server = Server::new(subsets(&[("a", json!(0))]));
     let placed = place(&server.replica(), pod("web-1")).await;
@@ -288,7 +291,7 @@ async fn shortfall_a_pod_beyond_all_limits_is_created_and_an_event_says_so() {
     assert_eq!(*lock(&server.events), ["NoSubsetLeft"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pod_without_a_name_gets_a_uid_by_which_it_is_known() {
     let server = Server::new(subsets(&[("a", json!(5)), ("b", Value::Null)]));
     let mut nameless = pod("");
@@ -302,7 +305,7 @@ async fn a_pod_without_a_name_gets_a_uid_by_which_it_is_known() {
     assert_eq!(key.len(), 36);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_cost_comes_with_the_pod_where_it_counts() {
     let server = Server::new(subsets(&[("a", json!(1)), ("b", Value::Null)]));
     let spreads = server.replica();
@@ -314,7 +317,7 @@ async fn the_cost_comes_with_the_pod_where_it_counts() {
 }
 
 /// Also of a small part: where its next Pod comes follows from how many Pods the workload wants.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn with_percentages_the_cost_comes_with_every_pod_and_no_two_have_the_same() {
     let server = Server::new(subsets(&[("a", json!("1%")), ("b", json!("99%"))]));
     server.put(CLONE_SET, clone_set(400));
@@ -345,7 +348,7 @@ fn of_set(name: &str) -> Value {
 
 const REPLICA_SET: &str = "/apis/apps/v1/namespaces/ns/replicasets/web-5d4f";
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pod_of_a_replica_set_is_one_of_its_deployment() {
     let server = Server::new(target("apps/v1", "Deployment"));
     server.put(REPLICA_SET, json!({"metadata": {"name": "web-5d4f", "uid": "uid-web-5d4f", "ownerReferences": owner("apps/v1", "Deployment", "web")}}));
@@ -358,7 +361,7 @@ async fn a_pod_of_a_replica_set_is_one_of_its_deployment() {
     assert_eq!(spreads.place("elsewhere", &of_set("web-5d4f")).await, Placed::default());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn of_two_on_one_chain_of_owners_the_older_has_the_pod() {
     for (created, wanted) in [
         (["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"], "ws"),
@@ -382,7 +385,7 @@ async fn of_two_on_one_chain_of_owners_the_older_has_the_pod() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn c2_a_pod_whose_owner_cannot_be_read_is_created_and_counted_as_unknown() {
     let server = Server::new(target("apps/v1", "Deployment"));
     server.put(REPLICA_SET, json!(500));
@@ -396,7 +399,7 @@ fn unknown(spreads: &Spreads) -> u64 {
     spreads.decisions.get_or_create(&DecisionLabels { result: "unknown" }).get()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn replica_sets_whose_names_are_of_no_such_deployment_are_not_read() {
     let server = Server::new(target("apps/v1", "Deployment"));
     let spreads = server.replica();
@@ -407,7 +410,7 @@ async fn replica_sets_whose_names_are_of_no_such_deployment_are_not_read() {
     assert_eq!(unknown(&spreads), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_subset_is_one_of_the_spec_that_was_decided_by() {
     let server = Server::new(subsets(&[("a", json!(1)), ("b", Value::Null)]));
     let late = server.replica();
@@ -432,7 +435,7 @@ async fn before_the_first_list_a_pod_waits_a_moment_and_nobody_says_that_there_i
     assert!(FIRST_LIST_LOOK < LIMIT && FIRST_LOOK < LIMIT);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_patch_leaves_the_labels_by_which_the_owner_selects_its_pods() {
     let patch = json!({"metadata": {"labels": {"app": "other", "tier": "new"}}});
     let server = Server::new(json!({"subsets": [{"name": "a", "patch": patch}]}));
@@ -447,7 +450,7 @@ async fn a_patch_leaves_the_labels_by_which_the_owner_selects_its_pods() {
     assert_eq!(labels(place(&spreads, labelled).await), unread, "where that is not known all of them stay");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_is_a_warning_and_the_pod_is_created() {
     let server = Server::new(subsets(&[("a", json!("50%")), ("b", Value::Null)]));
     server.put(CLONE_SET, json!(403));
@@ -459,14 +462,14 @@ async fn what_cannot_be_written_is_a_warning_and_the_pod_is_created() {
     assert!(placed.pod.is_none() && placed.warning.unwrap().contains("the patch of subset \"a\""));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn c1_with_the_gate_off_nothing_is_spread() {
     let server = Server::new(subsets(&[("a", json!(5))]));
     let off = FeatureGates::parse(&["WorkloadSpread=false"], None).unwrap();
     assert_eq!(place(&server.replica_with(&off), pod("web-1")).await, Placed::default());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn c12_the_version_of_an_owner_does_not_count() {
     let server = Server::new(subsets(&[("a", json!(5))]));
     let mut later = pod("web-1");
@@ -476,7 +479,7 @@ async fn c12_the_version_of_an_owner_does_not_count() {
 
 const STATEFUL_SET: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/statefulsets/web";
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn shortfall_ordinals_are_counted_from_the_start_without_those_that_are_reserved() {
     let server = Server::new(target("apps.kruise.io/v1alpha1", "StatefulSet"));
     let set = |spec: Value| json!({"metadata": {"name": "web", "uid": "t"}, "spec": spec});
@@ -493,7 +496,7 @@ async fn shortfall_ordinals_are_counted_from_the_start_without_those_that_are_re
     assert!(!spreads.counts("ns"), "so nothing is recorded when one is deleted");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn kinds_by_configuration_may_have_others_between_them_and_their_pods() {
     let server = Server::new(target("example.com/v1", "Db"));
     let whitelist = json!({"workloads": [{"Group": "example.com", "Kind": "Db", "replicasPath": "spec.size",
@@ -522,7 +525,7 @@ async fn kinds_by_configuration_may_have_others_between_them_and_their_pods() {
     assert_eq!(place(&spreads, of("Other")).await, Placed::default(), "nobody has named this kind");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_filter_decides_which_of_two_is_asked() {
     let server = Server::new(json!({"subsets": [{"name": "a", "maxReplicas": 5}],
         "targetFilter": {"selector": {"matchLabels": {"role": "ps"}}}}));
@@ -550,7 +553,7 @@ async fn one_that_nobody_has_counted_yet_is_waited_for_a_moment() {
     assert_eq!(begun.elapsed(), FIRST_LOOK);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_namespaces_are_told_apart_by_what_is_counted_in_them() {
     let server = Server::new(subsets(&[("a", Value::Null)]));
     let spreads = server.replica();

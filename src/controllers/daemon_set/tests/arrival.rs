@@ -83,3 +83,21 @@ async fn a_small_set_has_a_pass_at_once() {
     world.controller.node_changed(&Change::Applied { old: None, new: &node, initial: false });
     assert_eq!((world.controller.queue.depth(), world.controller.arrivals.depth()), (0, 1), "its pass waits a little");
 }
+
+#[tokio::test(start_paused = true)]
+async fn news_of_a_pod_that_works_waits_longer_while_the_set_is_at_rest() {
+    let next_in = |world: &World, of: &dyn Fn(&PodView) -> bool| {
+        let pods = world.controller.context.pods.list();
+        let pod = pods.iter().find(|pod| of(pod)).expect("a Pod");
+        world.controller.common.wake(&world.controller.queue, &ObjectKey::new("ns", "agent"), Some(pod));
+        world.controller.queue.next_in().expect("a pass").as_millis()
+    };
+    let world = on_a_hundred_nodes(json!({})).await;
+    assert_eq!(next_in(&world, &|_| true), 50, "its status can wait");
+    world.controller.queue.begin();
+    let world = on_a_hundred_nodes(json!({})).await;
+    world.image("i:2");
+    world.deliver();
+    world.controller.reconcile(&ObjectKey::new("ns", "agent")).await.unwrap();
+    assert_eq!(next_in(&world, &|_| true), 10, "the next Pod's turn comes when this one works");
+}

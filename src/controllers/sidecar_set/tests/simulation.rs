@@ -17,7 +17,7 @@ use kube::Resource as _;
 use serde_json::{Value, json};
 
 use self::model::{
-    Amount, EMPTY, Event, Member, Now, PassSeen, Present, Promises, Shape, Wanted, key_of, started_with,
+    Amount, EMPTY, Event, Member, Now, PassSeen, Present, Promises, Rank, Shape, Wanted, key_of, started_with,
 };
 use super::{Controller, REVISIONS};
 use crate::{
@@ -82,6 +82,9 @@ impl Wanted {
             both_apps: random.chance(50),
             team: random.chance(30).then_some("x"),
             tier: None,
+            rank: [Rank::Any, Rank::Weight, Rank::Turn][random.below(3)],
+            scatters: random.chance(20),
+            repairs: random.chance(35),
             injects_nothing: false,
             pin: None,
             history: 1 + random.below(3),
@@ -112,11 +115,18 @@ impl Wanted {
         let label = |key: &str, value: Option<&str>| value.map(|value| json!({"matchLabels": {key: value}}));
         let apps = if self.both_apps { json!(["web", "db"]) } else { json!(["web"]) };
         let kind = if self.not_update { "NotUpdate" } else { "RollingUpdate" };
+        let priority = match self.rank {
+            Rank::Any => Value::Null,
+            Rank::Weight => json!({"weightPriority": [{"weight": 7, "matchSelector": {"matchLabels": {"tier": "b"}}}]}),
+            Rank::Turn => json!({"orderPriority": [{"orderedKey": "turn"}]}),
+        };
+        let scatter = self.scatters.then(|| json!([{"key": "app", "value": "*"}]));
         let revision = self.pin.as_ref().map(|name| json!({"revisionName": name, "policy": "Always"}));
         let spec = json!({"selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": apps}]},
             "namespaceSelector": label("team", self.team), "containers": containers, "initContainers": init,
             "updateStrategy": {"type": kind, "paused": self.paused, "partition": self.partition.value(),
-                "maxUnavailable": self.most.value(), "selector": label("tier", self.tier)},
+                "maxUnavailable": self.most.value(), "selector": label("tier", self.tier),
+                "priorityStrategy": priority, "scatterStrategy": scatter},
             "injectionStrategy": {"paused": self.injects_nothing, "revision": revision},
             "revisionHistoryLimit": self.history});
         let mut spec = defaults::defaulted(&spec, None);
@@ -156,18 +166,98 @@ struct Refusals {
 
 type Refused = Arc<Mutex<Refusals>>;
 
+/// What the API server asks, and what follows of an eviction.
+#[derive(Default)]
+struct Around {
+    /// The SidecarSets as the webhook knows them.
+    sets: BTreeMap<String, (Wanted, Value)>,
+    /// While the webhook is dead Pods get nothing.
+    is_dead: bool,
+    /// Pods whose controllers make others in their places.
+    evicted: Vec<Arc<Value>>,
+}
+
+impl Around {
+    /// Puts into a new Pod what the webhook injects: SidecarSets with their revisions.
+    fn inject(&self, server: &mut Server, pod: &mut Value) -> Vec<(String, String)> {
+        if self.is_dead {
+            return Vec::new();
+        }
+        let pod_labels = serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap();
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap();
+        let (app, teams) = (pod["metadata"]["labels"]["app"].as_str().unwrap(), teams(server));
+        let mut chosen = Vec::new();
+        for (name, (wanted, set)) in &self.sets {
+            if !wanted.selects(app, namespace, &teams) {
+                continue;
+            }
+            let spec = match choice::choose(&set["spec"], &pod_labels, 0) {
+                Choice::Nothing => continue,
+                Choice::Current => set["spec"].clone(),
+                Choice::Pinned(Pin::CustomVersion(_)) => panic!("none of them is pinned so"),
+                Choice::Pinned(Pin::Name(pinned)) => {
+                    let Some(stored) = server.objects.get(&format!("{REVISIONS}{pinned}")) else { continue };
+                    let spec = Value::Object(revision::restore(&stored["data"]).unwrap());
+                    server.acts.note("Pods with a pinned revision");
+                    spec
+                }
+            };
+            chosen.push((name.clone(), revision::name(name, &spec, 0), hash::of(&spec), spec));
+        }
+        let sets: Vec<Set<'_>> = chosen
+            .iter()
+            .map(|(name, revision, hashes, spec)| Set {
+                name,
+                spec,
+                hash: &hashes.hash,
+                hash_without_image: &hashes.without_image,
+                revision,
+                pod_level: PodLevel::Pad,
+            })
+            .collect();
+        // A trial is of a Pod that has the containers of others already.
+        let is_trial = !pod["metadata"]["annotations"][labels::TRIAL].is_null();
+        let outcome = inject::inject(pod, &sets, Vec::new(), Settings { sorted: false, now: clock::now().wall });
+        assert!(is_trial || outcome.left_out.is_empty(), "{:?}", outcome.left_out);
+        let patch: json_patch::Patch = serde_json::from_value(outcome.patch.into()).unwrap();
+        json_patch::patch(pod, &patch).unwrap();
+        chosen.into_iter().map(|(name, revision, ..)| (name, revision)).collect()
+    }
+}
+
+/// The teams of all namespaces.
+fn teams(server: &Server) -> BTreeMap<String, String> {
+    let namespaces = server.of(NAMESPACES).into_iter().filter(|(path, _)| !path.contains(OF_PODS));
+    let team = |space: &Value| space["metadata"]["labels"]["team"].as_str().unwrap().to_owned();
+    namespaces.map(|(path, space)| (path.trim_start_matches(NAMESPACES).to_owned(), team(&space))).collect()
+}
+
+/// An eviction is a deletion with its preconditions.
+fn evict(server: &mut Server, around: &mut Around, parts: &Parts, body: &[u8]) -> (u16, Value, Option<Arc<Value>>) {
+    let path = parts.uri.path().trim_end_matches("/eviction");
+    let body: Value = serde_json::from_slice(body).unwrap();
+    let asked = json!({"preconditions": body["deleteOptions"]["preconditions"]}).to_string();
+    let before = server.objects.get(path).cloned();
+    let mut deletion = parts.clone();
+    (deletion.method, deletion.uri) = (Method::DELETE, path.parse().unwrap());
+    let (code, answer) = server.answer(&deletion, asked.as_bytes());
+    let is_going = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+    let goes = server.objects.get(path).is_none_or(|after| is_going(after));
+    let gone = before.filter(|before| goes && !is_going(before));
+    around.evicted.extend(gone.clone());
+    (code, answer, gone)
+}
+
 struct Cloud {
     server: Arc<Mutex<Server>>,
     log: Arc<Mutex<Vec<Event>>>,
     refused: Refused,
+    around: Arc<Mutex<Around>>,
     controller: Controller,
     /// What users have asked for, of the SidecarSets that there are.
     wanted: BTreeMap<&'static str, Wanted>,
     /// The same by UID and generation, with its hash: the controller may know an older one.
     asked: BTreeMap<(String, i64), (Wanted, String)>,
-    /// The SidecarSets as the webhook knows them; while it is dead Pods get nothing.
-    webhook: BTreeMap<String, (Wanted, Value)>,
-    is_webhook_dead: bool,
     /// By the name of the revision.
     shapes: BTreeMap<String, Shape>,
     /// The shape that was injected, by UID and SidecarSet.
@@ -188,12 +278,28 @@ struct Cloud {
 }
 
 /// A controller whose API server notes what it reads and writes of Pods.
-fn manager(server: &Arc<Mutex<Server>>, log: &Arc<Mutex<Vec<Event>>>, refused: &Refused) -> Controller {
-    let (server, log, refused) = (server.clone(), log.clone(), refused.clone());
+fn manager(
+    server: &Arc<Mutex<Server>>,
+    log: &Arc<Mutex<Vec<Event>>>,
+    refused: &Refused,
+    around: &Arc<Mutex<Around>>,
+) -> Controller {
+    let (server, log, refused, around) = (server.clone(), log.clone(), refused.clone(), around.clone());
     let mut context = in_memory::context(move |parts: &Parts, body: &[u8]| {
         let path = parts.uri.path().trim_end_matches("/status").to_owned();
         let is_status = parts.uri.path().ends_with("/status");
         let mut server = lock(&server);
+        if parts.method == Method::POST && path.ends_with("/eviction") {
+            let (code, answer, gone) = evict(&mut server, &mut lock(&around), parts, body);
+            lock(&log).extend(gone.map(Event::Evicted));
+            return (code, answer);
+        }
+        if parts.method == Method::POST && path.ends_with("/pods") {
+            assert_eq!(parts.uri.query(), Some("dryRun=All"), "it makes no Pods");
+            let mut pod: Value = serde_json::from_slice(body).unwrap();
+            lock(&around).inject(&mut server, &mut pod);
+            return (201, pod);
+        }
         let refusal = lock(&refused).now.get(&path).copied().filter(|_| parts.method == Method::PATCH);
         let before = server.objects.get(&path).cloned();
         let answer = match refusal {
@@ -240,15 +346,15 @@ impl Cloud {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
         lock(&server).is_graceful = true;
         let (log, refused): (Arc<Mutex<Vec<Event>>>, Refused) = Default::default();
+        let around: Arc<Mutex<Around>> = Arc::default();
         let mut cloud = Self {
-            controller: manager(&server, &log, &refused),
+            controller: manager(&server, &log, &refused, &around),
             server,
             log,
             refused,
+            around,
             wanted: BTreeMap::new(),
             asked: BTreeMap::new(),
-            webhook: BTreeMap::new(),
-            is_webhook_dead: false,
             shapes: BTreeMap::new(),
             born: BTreeMap::new(),
             serving: BTreeMap::new(),
@@ -319,13 +425,17 @@ impl Cloud {
                 json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": {"name": name, "generation": 0}})
             });
             let spec = wanted.spec();
-            if set["spec"] == spec {
+            let hashes = hash::of(&spec);
+            let mut annotations =
+                json!({SIDECAR_SET_HASH: &hashes.hash, SIDECAR_SET_HASH_WITHOUT_IMAGE: hashes.without_image});
+            if wanted.repairs {
+                annotations[labels::REPAIR_UNINJECTED] = "evict".into();
+            }
+            if set["spec"] == spec && set["metadata"]["annotations"] == annotations {
                 continue;
             }
-            let hashes = hash::of(&spec);
-            set["metadata"]["annotations"] =
-                json!({SIDECAR_SET_HASH: &hashes.hash, SIDECAR_SET_HASH_WITHOUT_IMAGE: hashes.without_image});
-            let generation = set["metadata"]["generation"].as_i64().unwrap() + 1;
+            set["metadata"]["annotations"] = annotations;
+            let generation = set["metadata"]["generation"].as_i64().unwrap() + i64::from(set["spec"] != spec);
             set["metadata"]["generation"] = generation.into();
             self.shapes.insert(revision::name(name, &spec, 0), wanted.shape);
             set["spec"] = spec;
@@ -340,13 +450,14 @@ impl Cloud {
         for name in KINDS {
             let stored = lock(&self.server).objects.get(&format!("{SETS}{name}")).cloned();
             let identity = |set: &Value| (set["metadata"]["uid"].clone(), set["metadata"]["generation"].clone());
-            let known = self.webhook.get(name).map(|(_, set)| identity(set));
+            let sets = &mut lock(&self.around).sets;
+            let known = sets.get(name).map(|(_, set)| identity(set));
             if known == stored.as_deref().map(identity) {
                 continue;
             }
             match (stored, self.wanted.get(name)) {
-                (Some(set), Some(wanted)) => self.webhook.insert(name.into(), (wanted.clone(), Value::clone(&set))),
-                _ => self.webhook.remove(name),
+                (Some(set), Some(wanted)) => sets.insert(name.into(), (wanted.clone(), Value::clone(&set))),
+                _ => sets.remove(name),
             };
             return true;
         }
@@ -371,12 +482,8 @@ impl Cloud {
         server.put(path, pod);
     }
 
-    /// The teams of all namespaces.
     fn teams(&self) -> BTreeMap<String, String> {
-        let server = lock(&self.server);
-        let namespaces = server.of(NAMESPACES).into_iter().filter(|(path, _)| !path.contains(OF_PODS));
-        let team = |space: &Value| space["metadata"]["labels"]["team"].as_str().unwrap().to_owned();
-        namespaces.map(|(path, space)| (path.trim_start_matches(NAMESPACES).to_owned(), team(&space))).collect()
+        teams(&lock(&self.server))
     }
 
     /// A workload makes a Pod, and the webhook injects what it knows.
@@ -388,61 +495,47 @@ impl Cloud {
         let name = format!("p{}", self.made);
         let (app, tier) = (["web", "web", "db"][random.below(3)], ["a", "b"][random.below(2)]);
         let said = format!("{namespace}/{name} of {app} in tier {tier} on {node}");
+        let turn = [None, Some("1"), Some("2")][random.below(3)];
+        let mut labels = json!({"app": app, "tier": tier, "guarded": (namespace == GUARDED).to_string()});
+        if let Some(turn) = turn {
+            labels["turn"] = turn.into();
+        }
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace,
-            "generation": 1, "labels": {"app": app, "tier": tier, "guarded": (namespace == GUARDED).to_string()},
+            "generation": 1, "labels": labels,
             "annotations": {}}, "spec": {"nodeName": node, "containers": [{"name": "main", "image": "app:1"}]}});
+        let mut pod = pod;
+        if random.chance(70) {
+            let owner = ["rs-1", "rs-2"][random.below(2)];
+            pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true}]);
+        }
         self.bear(&pod_path(namespace, &name), pod);
         said
     }
 
-    /// Puts a Pod there with what the webhook injects.
-    fn bear(&mut self, path: &str, mut pod: Value) {
-        let shapes = if self.is_webhook_dead { BTreeMap::new() } else { self.inject(&mut pod) };
-        let what = if self.is_webhook_dead { "Pods without the webhook" } else { "Pods" };
-        self.acts.note(what);
-        let pod = lock(&self.server).put(path, pod);
-        self.born.insert(pod["metadata"]["uid"].as_str().unwrap().to_owned(), shapes);
+    /// The controller of an evicted Pod makes another one.
+    fn replace(&mut self, random: &mut Random) -> Option<String> {
+        let gone = lock(&self.around).evicted.pop()?;
+        let nodes: Vec<String> = self.nodes.keys().cloned().collect();
+        self.made += 1;
+        let name = format!("p{}", self.made);
+        let metadata = &gone["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace,
+            "generation": 1, "labels": metadata["labels"], "annotations": {}, "ownerReferences": metadata["ownerReferences"]},
+            "spec": {"nodeName": random.one_of(&nodes).unwrap(), "containers": [{"name": "main", "image": "app:1"}]}});
+        self.bear(&pod_path(namespace, &name), pod);
+        Some(format!("{namespace}/{name} comes in the place of {}", metadata["name"]))
     }
 
-    fn inject(&mut self, pod: &mut Value) -> BTreeMap<String, Shape> {
-        let pod_labels = serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap();
-        let text = |field: &str| pod["metadata"][field].as_str().unwrap().to_owned();
-        let app = pod["metadata"]["labels"]["app"].as_str().unwrap();
-        let (namespace, teams) = (text("namespace"), self.teams());
-        let mut chosen = Vec::new();
-        for (name, (wanted, set)) in &self.webhook {
-            if !wanted.selects(app, &namespace, &teams) {
-                continue;
-            }
-            let spec = match choice::choose(&set["spec"], &pod_labels, 0) {
-                Choice::Nothing => continue,
-                Choice::Current => set["spec"].clone(),
-                Choice::Pinned(Pin::CustomVersion(_)) => panic!("none of them is pinned so"),
-                Choice::Pinned(Pin::Name(pinned)) => {
-                    let server = lock(&self.server);
-                    let Some(stored) = server.objects.get(&format!("{REVISIONS}{pinned}")) else { continue };
-                    self.acts.note("Pods with a pinned revision");
-                    Value::Object(revision::restore(&stored["data"]).unwrap())
-                }
-            };
-            chosen.push((name.clone(), revision::name(name, &spec, 0), hash::of(&spec), spec));
-        }
-        let sets: Vec<Set<'_>> = chosen
-            .iter()
-            .map(|(name, revision, hashes, spec)| Set {
-                name,
-                spec,
-                hash: &hashes.hash,
-                hash_without_image: &hashes.without_image,
-                revision,
-                pod_level: PodLevel::Pad,
-            })
-            .collect();
-        let outcome = inject::inject(pod, &sets, Vec::new(), Settings { sorted: false, now: clock::now().wall });
-        assert!(outcome.left_out.is_empty(), "{:?}", outcome.left_out);
-        let patch: json_patch::Patch = serde_json::from_value(outcome.patch.into()).unwrap();
-        json_patch::patch(pod, &patch).unwrap();
-        chosen.iter().map(|(name, revision, ..)| (name.clone(), self.shapes[revision])).collect()
+    /// Puts a Pod there with what the webhook injects.
+    fn bear(&mut self, path: &str, mut pod: Value) {
+        let mut server = lock(&self.server);
+        let around = lock(&self.around);
+        let injected = around.inject(&mut server, &mut pod);
+        self.acts.note(if around.is_dead { "Pods without the webhook" } else { "Pods" });
+        let pod = server.put(path, pod);
+        let shapes = injected.into_iter().map(|(name, revision)| (name, self.shapes[&revision])).collect();
+        self.born.insert(pod["metadata"]["uid"].as_str().unwrap().to_owned(), shapes);
     }
 }
 
@@ -594,7 +687,7 @@ impl Cloud {
 
     /// The manager starts anew: it has forgotten everything, and has read everything.
     fn restart(&mut self) {
-        self.controller = manager(&self.server, &self.log, &self.refused);
+        self.controller = manager(&self.server, &self.log, &self.refused, &self.around);
         self.told.clear();
         let there = self.there();
         there.iter().for_each(|(path, now)| self.tell_of(path, Some(now)));
@@ -646,7 +739,9 @@ impl Cloud {
         let Controller { sets, namespaces, context, .. } = &self.controller;
         let set = sets.get(&key).map(|set| {
             let id = (set.meta().uid.clone().unwrap(), set.meta().generation.unwrap());
-            self.asked[&id].clone()
+            let (mut wanted, hash) = self.asked[&id].clone();
+            wanted.repairs = !set.object()["metadata"]["annotations"][labels::REPAIR_UNINJECTED].is_null();
+            (wanted, hash)
         });
         let team = |space: &Arc<Namespace>| {
             let labels = space.metadata.labels.clone().unwrap_or_default();
@@ -666,6 +761,8 @@ impl Cloud {
             serving: self.serving.clone(),
             guarded,
             refused: lock(&self.refused).ever.clone(),
+            is_webhook_dead: lock(&self.around).is_dead,
+            may_refuse: self.budget.is_some() || !lock(&self.server).faults.is_empty(),
         };
         lock(&self.log).clear();
         let next = self.controller.reconcile(&key).await;
@@ -733,6 +830,15 @@ impl Cloud {
             7 => {
                 wanted.paused = !wanted.paused;
                 "pauses"
+            }
+            8 if random.chance(50) => {
+                wanted.rank = [Rank::Any, Rank::Weight, Rank::Turn][random.below(3)];
+                wanted.scatters = random.chance(20);
+                "orders"
+            }
+            8 if random.chance(50) => {
+                wanted.repairs = !wanted.repairs;
+                "repairs"
             }
             8 => {
                 wanted.not_update = !wanted.not_update;
@@ -886,8 +992,9 @@ impl Cloud {
                 ("restarts", "the manager starts anew".into())
             }
             8 => {
-                self.is_webhook_dead = !self.is_webhook_dead;
-                ("webhook", format!("the webhook is dead: {}", self.is_webhook_dead))
+                let is_dead = &mut lock(&self.around).is_dead;
+                *is_dead = !*is_dead;
+                ("webhook", format!("the webhook is dead: {is_dead}"))
             }
             _ => return self.restore_set(random),
         })
@@ -914,7 +1021,7 @@ impl Driver for Cloud {
     async fn make_possible(&mut self) -> Result<String, String> {
         lock(&self.server).faults.clear();
         self.kubelets.unready.clear();
-        self.is_webhook_dead = false;
+        lock(&self.around).is_dead = false;
         if self.budget == Some(0) {
             self.set_budget(Some(1));
         }
@@ -922,7 +1029,10 @@ impl Driver for Cloud {
             lock(&self.refused).now.clear();
         }
         let is_refused = !lock(&self.refused).now.is_empty();
+        // What stays broken uses up a budget, and what takes the place of an evicted Pod has to become ready.
+        let is_broken = self.pods().iter().any(|(_, pod)| pod["spec"].to_string().contains("\"bad:"));
         for wanted in self.wanted.values_mut() {
+            wanted.repairs &= !is_refused && !is_broken;
             wanted.paused = false;
             for (image, good) in wanted.images.iter_mut().zip(["a:4", "b:4"]) {
                 if image.starts_with("bad") {
@@ -942,9 +1052,9 @@ impl Driver for Cloud {
         let mut next: Option<Duration> = None;
         let mut later = |after: Option<Duration>| next = [next, after].into_iter().flatten().min();
         // Who comes first is for the seed to say.
-        let first = random.below(4);
-        for turn in 0..4 {
-            match (first + turn) % 4 {
+        let first = random.below(5);
+        for turn in 0..5 {
+            match (first + turn) % 5 {
                 0 => {
                     if let Some(said) = self.tell(random) {
                         return Ok(Step::Worked(said));
@@ -954,6 +1064,11 @@ impl Driver for Cloud {
                     Some(key) => return Ok(Step::Worked(self.reconcile(key).await?)),
                     None => later(self.controller.queue.next_in()),
                 },
+                4 => {
+                    if let Some(said) = self.replace(random) {
+                        return Ok(Step::Worked(said));
+                    }
+                }
                 2 => {
                     if self.hear_of_sets() {
                         return Ok(Step::Worked("the webhook learns of a SidecarSet".into()));
@@ -1039,6 +1154,7 @@ fn simulation_of_sidecar_sets() {
         ("conditions that say no", 1),
         ("conditions that say yes", 1),
         ("crashes", 25),
+        ("evicted to be repaired", 15),
         ("faults", 87),
         ("images", 112),
         ("kubelets", 26),
@@ -1048,12 +1164,14 @@ fn simulation_of_sidecar_sets() {
         ("namesakes", 25),
         ("namespaces", 31),
         ("nodes", 25),
+        ("orders", 10),
         ("partitions", 32),
         ("pauses", 21),
         ("pins", 25),
         ("readiness", 38),
         ("refusals", 47),
         ("refused writes", 95),
+        ("repairs", 7),
         ("resets", 66),
         ("restarts", 45),
         ("revisions deleted", 6),
@@ -1063,7 +1181,7 @@ fn simulation_of_sidecar_sets() {
         ("shapes", 30),
         ("taken out of service", 146),
         ("twins that took over", 301),
-        ("types", 37),
+        ("types", 5),
         ("update selectors", 25),
         ("updated while down", 83),
         ("updates", 230),

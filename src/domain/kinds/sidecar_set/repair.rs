@@ -35,6 +35,8 @@ const RECREATE: [(&str, &str); 6] = [
 const PAUSE: Duration = Duration::from_secs(10);
 /// After many refusals.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// How long is waited for the news that a Pod goes whose eviction has had no clear answer.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 /// How long a Pod in the place of an evicted one is waited for: its controller may want fewer Pods meanwhile.
 const REPLACED_WITHIN: Duration = Duration::from_secs(600);
 
@@ -145,8 +147,15 @@ impl Evicted {
         let mut later = members.iter().filter(|pod| !self.came_before(pod) && !pod.is_leaving).peekable();
         let left = (self.at + REPLACED_WITHIN).saturating_sub(now.mono);
         if later.peek().is_none() {
-            let is_there = members.iter().any(|pod| pod.uid == self.uid);
-            return (is_there || !left.is_zero()).then_some(Step::Wait((!is_there).then_some(left)));
+            let old = members.iter().find(|pod| pod.uid == self.uid);
+            // Nobody knew whether it was evicted, and it was not.
+            let left = if old.is_some_and(|old| !old.is_leaving) {
+                (self.at + SEEN_WITHIN).saturating_sub(now.mono)
+            } else {
+                left
+            };
+            let is_leaving = old.is_some_and(|old| old.is_leaving);
+            return (is_leaving || !left.is_zero()).then_some(Step::Wait((!is_leaving).then_some(left)));
         }
         let later: Vec<&Member> = later.collect();
         if let Some(pod) = later.iter().find(|pod| pod.lacks) {
@@ -259,6 +268,9 @@ mod tests {
             (vec![leaving(), pod("b", 50, true)], 101, Step::Wait(None)),
             (vec![leaving(), pod("b", 50, true)], 9999, Step::Wait(None)),
             (vec![pod("b", 50, true)], 110, seconds(590)),
+            // Its eviction failed after all.
+            (vec![pod("a", 50, true), pod("b", 50, true)], 104, seconds(26)),
+            (vec![pod("a", 50, true), pod("b", 50, true)], 130, seconds(10)),
             (vec![pod("b", 50, true), starting()], 110, Step::Wait(None)),
             (vec![pod("b", 50, true), starting()], 9999, Step::Wait(None)),
             (vec![leaving(), pod("b", 50, true), pod("new", 101, false)], 110, seconds(10)),

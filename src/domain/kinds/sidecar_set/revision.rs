@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::hash::{normal_amount, normal_container};
-use crate::k8s::revision;
+use crate::k8s::{null, revision};
 
 /// The members of the spec that a revision holds. The rest of the spec is not part of what Pods get.
 pub const RECORDED: [&str; 5] = ["containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"];
@@ -18,18 +18,18 @@ pub fn data(spec: &Value) -> Value {
             None => Value::Null,
             Some(list) if member.ends_with("ontainers") => list.iter().map(normal_container).collect(),
             Some(list) if member == "volumes" => list.iter().map(normal_volume).collect(),
-            Some(list) => list.clone().into(),
+            Some(list) => list.iter().map(null::pruned).collect(),
         };
         recorded.insert(member.into(), value);
     }
     json!({ "spec": recorded })
 }
 
-/// A volume with its amounts as Go writes them.
+/// A volume with its amounts as Go writes them. Nulls, which may have been stored past admission, are nothing to Go.
 fn normal_volume(volume: &Value) -> Value {
-    let mut volume = volume.clone();
+    let mut volume = null::pruned(volume);
     let normalise = |amount: &mut Value| *amount = normal_amount(amount);
-    volume.pointer_mut("/emptyDir/sizeLimit").filter(|limit| !limit.is_null()).map(normalise);
+    volume.pointer_mut("/emptyDir/sizeLimit").map(normalise);
     for amounts in ["limits", "requests"] {
         let path = format!("/ephemeral/volumeClaimTemplate/spec/resources/{amounts}");
         let amounts = volume.pointer_mut(&path).and_then(Value::as_object_mut);
@@ -49,7 +49,7 @@ fn each(list: Option<&mut Value>, change: impl FnMut(&mut Value)) {
 /// It is written also where it is not set.
 fn set_divisor(item: &mut Value) {
     let Some(reference) = item.get_mut("resourceFieldRef").and_then(Value::as_object_mut) else { return };
-    let divisor = reference.get("divisor").filter(|divisor| !divisor.is_null()).map_or("0".into(), normal_amount);
+    let divisor = reference.get("divisor").map_or("0".into(), normal_amount);
     reference.insert("divisor".into(), divisor);
 }
 
@@ -124,6 +124,27 @@ mod tests {
             r#"{"ephemeral":{"volumeClaimTemplate":{"spec":{"resources":{"requests":{"storage":"512Mi"}}}}},"name":"claim"},7]"#
         );
         assert_eq!(canonical_json::encode(&data(&json!({ "volumes": volumes }))["spec"]["volumes"]), wanted);
+    }
+
+    #[test]
+    fn nulls_that_are_stored_are_no_part_of_a_revision() {
+        let spec = json!({
+            "containers": [{"name": "c", "image": "i", "env": null}],
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": null, "medium": null}, "hostPath": null},
+                {"name": "info", "downwardAPI": {"items": [{"path": "a", "fieldRef": null, "resourceFieldRef": {"resource": "limits.cpu", "divisor": null}}]}}],
+            "imagePullSecrets": [{"name": "s", "newer": null}, {"name": null}],
+            "patchPodMetadata": [{"annotations": {"a": "b"}, "patchPolicy": null}, {"annotations": null}],
+        });
+        let without = json!({
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "emptyDir": {}},
+                {"name": "info", "downwardAPI": {"items": [{"path": "a", "resourceFieldRef": {"resource": "limits.cpu"}}]}}],
+            "imagePullSecrets": [{"name": "s"}, {}],
+            "patchPodMetadata": [{"annotations": {"a": "b"}}, {}],
+        });
+        assert_eq!(data(&spec), data(&without));
+        let lists = ["volumes", "imagePullSecrets", "patchPodMetadata"];
+        assert!(!lists.iter().any(|list| data(&spec)["spec"][list].to_string().contains("null")));
     }
 
     #[test]

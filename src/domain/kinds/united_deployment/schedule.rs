@@ -33,6 +33,14 @@ pub struct Reservation<'a> {
     pub updating_since: Option<Timestamp>,
 }
 
+/// Whether the Pods of a subset that are on older revisions stay there, of which there are so many: the template is held, or the
+/// user's partition keeps them all. While there are more of them nobody knows which ones stay.
+pub fn keeps_old(spec: &UnitedSpec, subset: &str, old: usize) -> bool {
+    let kept = spec.partitions.get(subset).filter(|_| spec.template.kind.partition_pointer().is_some());
+    let kept = kept.and_then(|kept| usize::try_from(*kept).ok()).unwrap_or_default();
+    spec.template.holds().is_some() || (old > 0 && old <= kept)
+}
+
 /// Whether a Pod is one that is kept although it finds no place, and when that may change by itself.
 pub fn is_reserved(pod: &PodView, of: Reservation<'_>, now: Now) -> (bool, Option<Duration>) {
     let left = |whole: Duration, gone: Duration| Some(whole.saturating_sub(gone)).filter(|left| !left.is_zero());

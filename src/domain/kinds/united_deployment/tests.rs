@@ -6,6 +6,7 @@ use super::{
     make,
     plan::{self, ChildSeen, SubsetStep, UnitedPlan, UnitedSeen},
     pods::SubsetPods,
+    schedule,
     spec::{ChildKind, UnitedSpec},
     status::{self, PassFailures},
     stuck,
@@ -956,5 +957,28 @@ fn spec_4_5_stuck_are_pods_of_an_old_revision_that_are_to_be_updated_and_not_rea
         ("and so do the replicas", &numbered, pod(&of(7), "old", "False", json!({})), true),
     ] {
         assert_eq!(stuck::is_stuck(child, "new", &pod), is_stuck, "{what}");
+    }
+}
+
+#[test]
+fn pods_of_older_revisions_stay_when_the_partition_keeps_all_of_them() {
+    let with = |kind: ChildKind, kept: i32, held: Value| {
+        let template = json!({kind.member(): {"spec": {"updateStrategy": held}}});
+        let partitions = json!({"manualUpdate": {"partitions": {"a": kept}}});
+        spec(kind, json!({"spec": {"updateStrategy": partitions, "template": template}}))
+    };
+    for (kind, kept, held, old, stay) in [
+        (ChildKind::CloneSet, 2, Value::Null, 2, true),
+        (ChildKind::CloneSet, 2, Value::Null, 1, true),
+        (ChildKind::CloneSet, 2, Value::Null, 3, false),
+        (ChildKind::CloneSet, 0, Value::Null, 1, false),
+        (ChildKind::CloneSet, -1, Value::Null, 1, false),
+        (ChildKind::AdvancedStatefulSet, 2, Value::Null, 2, true),
+        (ChildKind::Deployment, 2, Value::Null, 2, false),
+        (ChildKind::CloneSet, 0, json!({"paused": true}), 5, true),
+    ] {
+        let spec = with(kind, kept, held.clone());
+        assert_eq!(schedule::keeps_old(&spec, "a", old), stay, "{kind:?} {kept} {held} {old}");
+        assert_eq!(schedule::keeps_old(&spec, "b", old), spec.template.holds().is_some());
     }
 }

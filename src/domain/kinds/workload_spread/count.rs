@@ -39,7 +39,8 @@ pub enum SpreadAsk {
 }
 
 impl SpreadAsk {
-    fn version(&self) -> &str {
+    /// The version of the Pod.
+    pub fn version(&self) -> &str {
         match self {
             Self::Create { version, .. } | Self::Delete { version, .. } => version,
         }
@@ -80,6 +81,13 @@ pub struct Place {
     pub is_schedulable: bool,
 }
 
+impl Place {
+    /// Whether there is no room for one more.
+    pub fn is_full(self) -> bool {
+        self.max.is_some_and(|max| self.there >= max)
+    }
+}
+
 /// Whether a subset gets Pods, for each of them in the order of the spec.
 pub fn schedulable(spec: &SpreadSpec, status: &WorkloadSpreadStatus) -> Vec<bool> {
     let is_refused = |name: &str| {
@@ -96,7 +104,8 @@ pub fn entries(spec: &SpreadSpec, recorded: Option<&Vec<SpreadSubsetStatus>>) ->
     in_order_of(spec, recorded.cloned().unwrap_or_default())
 }
 
-fn in_order_of(spec: &SpreadSpec, recorded: Vec<SpreadSubsetStatus>) -> Vec<SpreadSubsetStatus> {
+/// The same of what is moved.
+pub(super) fn in_order_of(spec: &SpreadSpec, recorded: Vec<SpreadSubsetStatus>) -> Vec<SpreadSubsetStatus> {
     let mut known: BTreeMap<String, SpreadSubsetStatus> =
         recorded.into_iter().map(|subset| (subset.name.clone(), subset)).collect();
     let of = |name: &String| {

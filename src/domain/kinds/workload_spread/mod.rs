@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! WorkloadSpread ──spec.rs──▶ SpreadSpec ──┬─▶ count.rs: the next subset, recorded  ─┐
+//!                                          ├─▶ ahead.rs: places for the next Pods   ─┤
 //! status, target ──replicas.rs─────────────┤                                         ├─▶ the webhook
 //! a new Pod ───────────────────────────────┴─▶ inject.rs: nodes, tolerations, patch ─┘
 //! Pods, nodes ──adopt.rs: Pods that were missed──▶ plan.rs ─▶ SpreadPlan ─▶ the controller
@@ -15,6 +16,7 @@
 //! alone what is recorded meanwhile.
 
 pub mod adopt;
+pub mod ahead;
 pub mod cost;
 pub mod count;
 pub mod inject;

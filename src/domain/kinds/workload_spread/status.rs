@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::{count::there, plan::SpreadPlan, spec::SpreadSpec};
 use crate::{api::apps::workload_spread::WorkloadSpreadStatus, k8s::conditions};
 
-/// So many records of Pods on their way that are settled are taken away at once: each new Pod writes all that are left.
-const MANY_RECORDS: usize = 16;
+/// So many records of Pods on their way that are settled are taken away at once: each write of the webhook has all that are left.
+const MANY_RECORDS: usize = 128;
 
 /// Why Pods are not counted, or cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1052,8 +1052,8 @@ fn many_records_that_are_settled_are_taken_away_at_once() {
             (0..left).map(|i| (format!("p{i}"), json!("2026-01-01T00:00:00Z"))).collect();
         recorded(VERSION_IGNORED, json!([{"name": "a", "replicas": replicas, "creatingPods": creating}]))
     };
-    assert!(!is_news(&of(0, 20), &of(15, 5)));
-    assert!(is_news(&of(0, 20), &of(16, 4)));
+    assert!(!is_news(&of(0, 200), &of(127, 73)));
+    assert!(is_news(&of(0, 200), &of(128, 72)));
 }
 
 #[test]

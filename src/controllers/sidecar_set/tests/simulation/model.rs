@@ -32,6 +32,16 @@ impl Amount {
     }
 }
 
+/// Which Pods come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    Any,
+    /// Those of tier b weigh more.
+    Weight,
+    /// Those with a higher number in the label `turn`; those without it come before them, as OpenKruise has it.
+    Turn,
+}
+
 /// What no update in place changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -60,6 +70,11 @@ pub(super) struct Wanted {
     pub(super) team: Option<&'static str>,
     /// Only Pods of this tier are updated.
     pub(super) tier: Option<&'static str>,
+    pub(super) rank: Rank,
+    /// The Pods of an application are spread over the others.
+    pub(super) scatters: bool,
+    /// Pods that lack the containers are evicted.
+    pub(super) repairs: bool,
     pub(super) injects_nothing: bool,
     /// The revision that new Pods get.
     pub(super) pin: Option<String>,
@@ -132,6 +147,9 @@ pub(super) struct Member {
     namespace: String,
     app: String,
     tier: String,
+    turn: Option<usize>,
+    /// Another Pod is made in its place when it is evicted.
+    is_replaced: bool,
     node: String,
     /// Neither deleted nor ended.
     is_open: bool,
@@ -180,6 +198,8 @@ impl Member {
             namespace: pod.namespace().to_owned(),
             app: label("app"),
             tier: label("tier"),
+            is_replaced: pod.controller.is_some(),
+            turn: pod.labels.get("turn").map(|turn| turn.parse().unwrap()),
             node: pod.node_name.as_str().to_owned(),
             is_open: !pod.is_deleting() && !pod.is_finished(),
             serves: pod.phase == "Running" && pod.condition_is_true("Ready"),
@@ -205,6 +225,15 @@ impl Member {
                 .find(|condition| condition.type_ == labels::CONDITION_SIDECAR_SET_UPGRADABLE)
                 .map(|condition| serde_json::from_str(&condition.message).unwrap())
                 .unwrap_or_default(),
+        }
+    }
+
+    /// The higher one comes first.
+    fn rank(&self, set: &Wanted) -> usize {
+        match set.rank {
+            Rank::Any => 0,
+            Rank::Weight => usize::from(self.tier == "b"),
+            Rank::Turn => self.turn.unwrap_or(usize::MAX),
         }
     }
 
@@ -280,6 +309,8 @@ pub(super) enum Event {
     Wrote(Arc<Value>, Arc<Value>, bool),
     /// The status of a Pod was written, likewise.
     Marked(Arc<Value>, Arc<Value>, bool),
+    /// A Pod was evicted.
+    Evicted(Arc<Value>),
     /// A revision was deleted.
     Deleted(String),
     /// Something that is none of its business.
@@ -301,6 +332,9 @@ pub(super) struct PassSeen {
     pub(super) guarded: BTreeSet<String>,
     /// Keys of Pods of which a write was refused.
     pub(super) refused: BTreeSet<String>,
+    pub(super) is_webhook_dead: bool,
+    /// Whether a budget or a fault of the API server may have kept any of the Pods as they are.
+    pub(super) may_refuse: bool,
 }
 
 /// A SidecarSet that there is.
@@ -513,6 +547,80 @@ fn changed_besides(set: &Wanted, before: &Value, after: &Value) -> Vec<String> {
     if before == after { Vec::new() } else { vec![format!("more than it may was changed: {before} -> {after}")] }
 }
 
+impl Course<'_> {
+    /// What is wrong with an eviction.
+    fn evicted_wrongs(&self, pod: &Value) -> Vec<String> {
+        let (was, set) = (member(pod), self.set);
+        let mut wrongs = Vec::new();
+        let mut ask = |is_so: bool, what: &str| {
+            if !is_so {
+                wrongs.push(format!("{} {what}: {was:?}", was.key));
+            }
+        };
+        ask(set.repairs, "is evicted, and nobody wants it repaired");
+        ask(!set.injects_nothing, "is evicted, and another one would lack the containers too");
+        ask(!self.pass.is_webhook_dead, "is evicted while the webhook is dead");
+        ask(!was.injected.contains(set.name), "is evicted, and has the containers");
+        ask(set.selects(&was.app, &was.namespace, &self.pass.teams), "is evicted, and the SidecarSet is not for it");
+        ask(was.is_replaced, "is evicted, and nobody makes another one");
+        ask(!(was.serves && self.pass.guarded.contains(&was.key)), "is evicted, and its budget allows nothing");
+        let others = self.pass.log.iter().filter(|event| matches!(event, Event::Evicted(_))).count();
+        ask(others <= 2, "is evicted together with another one of its controller");
+        wrongs
+    }
+
+    /// Whether a Pod waits for its update as far as the pass knew when it began, and nothing is in its way.
+    fn waits(&self, pod: &Member) -> bool {
+        let set = self.set;
+        let shape = self.born.get(&pod.uid).and_then(|of| of.get(set.name));
+        let is_too_old = self.pass.kubelets.get(&pod.node).is_some_and(|minor| *minor < 32);
+        let is_native = set.parts().iter().any(|part| part.native && pod.image(part.name) != part.image);
+        let is_for = set.selects(&pod.app, &pod.namespace, &self.pass.teams) && pod.has(set);
+        is_for
+            && set.tier.is_none_or(|tier| pod.tier == tier)
+            && pod.hash(set) != self.hash
+            && shape == Some(&set.shape)
+            && !(is_native && is_too_old)
+            && pod.is_settled(set)
+            && !self.pass.refused.contains(&pod.key)
+    }
+
+    /// Pods that are updated while others wait that come before them. What a budget or the API server refuses leaves its place to
+    /// the next one, and what is spread over the others is in another order.
+    fn out_of_turn(&self, acts: &mut Acts) -> Vec<String> {
+        if self.set.rank == Rank::Any || self.set.scatters || self.pass.may_refuse {
+            return Vec::new();
+        }
+        let touched = |event: &Event| match event {
+            Event::Read(pod) | Event::Wrote(pod, ..) | Event::Marked(pod, ..) | Event::Evicted(pod) => {
+                Some(member(pod).key)
+            }
+            Event::Deleted(_) | Event::Odd(_) => None,
+        };
+        let touched: BTreeSet<String> = self.pass.log.iter().filter_map(touched).collect();
+        let left: Vec<&Member> =
+            self.pass.knew.values().filter(|pod| self.waits(pod) && !touched.contains(&pod.key)).collect();
+        let mut wrongs = Vec::new();
+        for event in &self.pass.log {
+            let Event::Wrote(before, after, _) = event else { continue };
+            let (was, is) = (member(before), member(after));
+            if was.hash(self.set) == is.hash(self.set)
+                || self.pass.knew.get(&was.key).is_none_or(|pod| !self.waits(pod))
+            {
+                continue;
+            }
+            let mut others = left.iter().filter(|pod| pod.serves == was.serves);
+            if !others.clone().all(|pod| pod.rank(self.set) == was.rank(self.set)) {
+                acts.note("updates in turn");
+            }
+            if let Some(first) = others.find(|pod| pod.rank(self.set) > was.rank(self.set)) {
+                wrongs.push(format!("{was:?} is updated before its turn: {first:?} comes first"));
+            }
+        }
+        wrongs
+    }
+}
+
 impl Promises {
     /// What one pass may not do, by what it knew.
     fn judge(&mut self, now: &Now, pass: &PassSeen) -> Vec<String> {
@@ -539,6 +647,10 @@ impl Promises {
                         course.known.insert(member(after).key.clone(), member(after));
                     }
                 }
+                Event::Evicted(pod) => {
+                    self.acts.note("evicted to be repaired");
+                    wrongs.extend(course.evicted_wrongs(pod));
+                }
                 Event::Deleted(revision) => {
                     self.acts.note("revisions deleted");
                     let is_on = |pod: &Member| pod.notes.get(set.name).is_some_and(|(_, name)| name == revision);
@@ -548,6 +660,7 @@ impl Promises {
                 }
             }
         }
+        wrongs.extend(course.out_of_turn(&mut self.acts));
         wrongs
     }
 }
@@ -626,6 +739,17 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
         ("notUpgradablePods", fixed),
     ] {
         ask(status[field] == count, format!("status.{field} is {} and not {count}", status[field]));
+    }
+    let conditions = || status["conditions"].as_array().into_iter().flatten();
+    let has_stopped = conditions().any(|condition| {
+        condition["type"] == "RepairStopped"
+            && condition["status"] == "True"
+            && condition["observedGeneration"] == *generation
+    });
+    let is_pinned_well = set.pin.as_ref().is_none_or(|pin| now.revisions.contains(pin));
+    if set.repairs && !set.injects_nothing && is_pinned_well && !has_stopped {
+        let lacking = now.pods.iter().filter(is_for).filter(|pod| !pod.injected.contains(set.name) && pod.is_replaced);
+        ask(lacking.clone().count() == 0, format!("these are to be repaired: {:?}", lacking.collect::<Vec<_>>()));
     }
     ask(status["observedGeneration"] == *generation, "the status is about an older spec".into());
     let latest = status["latestRevision"].as_str().unwrap_or_default();

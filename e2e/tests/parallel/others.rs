@@ -1,0 +1,104 @@
+//! Other programs on objects of kruise-rs: autoscalers, and a roll-out that is driven from outside by its partition.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::kit::{Look, app, condition, in_namespace};
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::clone_set::{CLONE_SET, clone_set, pods, uids};
+use crate::stateful_set::{STATEFUL_SET, stateful_set};
+
+const HPA: &str = "HorizontalPodAutoscaler";
+const LONG: Duration = Duration::from_secs(120);
+
+fn changed(value: &str) -> Value {
+    json!({ "metadata": { "annotations": { "e2e/changed": value } } })
+}
+
+fn kruise(kind: &str, name: &str, spec: Value) -> Value {
+    json!({ "kind": kind, "metadata": { "name": name }, "spec": spec })
+}
+
+/// UnitedDeployment has a test of its own. Without a source of metrics an autoscaler still keeps its bounds, and looks at the
+/// selector after that.
+#[tokio::test]
+async fn autoscalers_scale_each_kind_with_a_scale_and_find_its_pods() -> Result<()> {
+    in_namespace("scales", async |t| {
+        t.create(clone_set("web", 1, vec![app("main")])).await?;
+        t.create(stateful_set("db", 1, vec![app("main")])).await?;
+        for (kind, version, name) in [(CLONE_SET, "v1alpha1", "web"), (STATEFUL_SET, "v1beta1", "db")] {
+            let api = t.api(kind);
+            let has =
+                |wanted: i64| move |o: &Value| o.int("/spec/replicas") == wanted && o.int("/status/replicas") == wanted;
+            t.wait_for(kind, name, "to have its Pod", LONG, has(1)).await?;
+            let mut read = api.get_scale(name).await?;
+            let shown = serde_json::to_value(&read)?;
+            ensure!(shown.text("/status/selector") == format!("app={name}"), "{shown:#}");
+            ensure!((shown.int("/spec/replicas"), shown.int("/status/replicas")) == (1, 1), "{shown:#}");
+            read.spec.get_or_insert_default().replicas = Some(2);
+            api.replace_scale(name, &PostParams::default(), &read).await?;
+            t.wait_for(kind, name, "to have what its scale wants", LONG, has(2)).await?;
+
+            let target = json!({ "apiVersion": format!("apps.kruise.io/{version}"),
+                "kind": kind.trim_start_matches("Advanced"), "name": name });
+            let cpu = json!({ "type": "Resource", "resource": { "name": "cpu",
+                "target": { "type": "Utilization", "averageUtilization": 50 } } });
+            t.create(kruise(
+                HPA,
+                name,
+                json!({ "scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 5, "metrics": [cpu] }),
+            ))
+            .await?;
+            t.wait_for(kind, name, "to have what the autoscaler wants", LONG, has(3)).await?;
+            let looked = |o: &Value| {
+                let active = o.array("/status/conditions").iter().find(|c| c.text("/type") == "ScalingActive");
+                condition(o, "AbleToScale") == "True"
+                    && active.is_some_and(|condition| condition.text("/reason") == "FailedGetResourceMetric")
+            };
+            t.wait_for(HPA, name, "to be able to scale, and to ask for the metrics of its Pods", LONG, looked).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// What a roll-out's controller outside does: it holds everything, lets a share go, looks at the status, and goes back.
+#[tokio::test]
+async fn a_roll_out_is_driven_from_outside_by_its_partition() -> Result<()> {
+    in_namespace("driven", async |t| {
+        t.create(clone_set("web", 4, vec![app("main")])).await?;
+        let at = |updated: i64| {
+            move |o: &Value| {
+                o.int("/status/observedGeneration") == o.int("/metadata/generation")
+                    && o.int("/status/expectedUpdatedReplicas") == updated
+                    && o.int("/status/updatedReadyReplicas") == updated
+                    && o.int("/status/availableReplicas") == 4
+            }
+        };
+        t.wait_for(CLONE_SET, "web", "to be there", LONG, at(4)).await?;
+        let before = pods(t, "web").await?;
+        let strategy = |partition: &str| json!({ "updateStrategy": { "paused": false, "partition": partition } });
+        t.patch(CLONE_SET, "web", json!({ "spec": strategy("100%") })).await?;
+        let new = json!({ "spec": { "template": changed("once") } });
+        t.patch(CLONE_SET, "web", new).await?;
+        let held = t.wait_for(CLONE_SET, "web", "to hold everything", LONG, at(0)).await?;
+        ensure!(held.text("/status/currentRevision") != held.text("/status/updateRevision"), "{held:#}");
+        assert_eq!(uids(&pods(t, "web").await?), uids(&before), "no Pod was replaced");
+        for (partition, updated) in [("75%", 1), ("50%", 2)] {
+            t.patch(CLONE_SET, "web", json!({ "spec": strategy(partition) })).await?;
+            t.wait_for(CLONE_SET, "web", "to do its step", LONG, at(updated)).await?;
+        }
+        // Back: the template as it was is the current revision, and what was updated gets it again.
+        let back = json!({ "metadata": { "annotations": { "e2e/changed": null } } });
+        let spec = json!({ "template": back, "updateStrategy": { "partition": 0 } });
+        t.patch(CLONE_SET, "web", json!({ "spec": spec })).await?;
+        let done = t.wait_for(CLONE_SET, "web", "to be back", LONG, at(4)).await?;
+        assert_eq!(done.text("/status/currentRevision"), done.text("/status/updateRevision"));
+        let kept = pods(t, "web").await?;
+        assert_eq!(uids(&kept).intersection(&uids(&before)).count(), 2, "those that were never updated stay");
+        Ok(())
+    })
+    .await
+}

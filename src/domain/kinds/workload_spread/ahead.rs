@@ -1,0 +1,166 @@
+//! Places that a replica of the webhook records ahead of the Pods that take them: while Pods come fast, one write is for many of
+//! them, and most need not wait for one.
+//!
+//! Such a record counts as any other, so that no limit is passed. It is given to one Pod, which names its key in the note of its
+//! subset; one that is not used in time is taken away by its replica, or by the controller as that of a Pod that has not come. A
+//! replica takes a small part of the room, and for a moment. Whoever finds a subset full waits until no other replica may have an
+//! unused place in it, so that it is filled before the next one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    count::{in_order_of, missing, there},
+    spec::SpreadSpec,
+};
+use crate::api::apps::workload_spread::WorkloadSpreadStatus;
+
+/// How long Pods are counted to learn how fast they come.
+pub const WINDOW: Duration = Duration::from_millis(250);
+/// The longest time for which a place is kept.
+pub const LONGEST: Duration = Duration::from_millis(300);
+/// What the write takes by which places are given back, in milliseconds.
+const GIVING_BACK: i64 = 50;
+/// With fewer Pods in the window each one is recorded by itself.
+const FAST: usize = 4;
+/// One replica keeps this part of the room at most: with three of them the room is not used up before what they keep.
+const PART: i32 = 8;
+const MOST: usize = 128;
+/// No name of a Pod begins so: a colon is in none.
+const PREFIX: &str = "ahead:";
+
+/// How many places are kept where there is room for so many Pods, and so many have come in the [`WINDOW`].
+pub fn wanted(room: i32, demand: usize) -> usize {
+    let part = usize::try_from(room / PART).unwrap_or_default();
+    if demand < FAST { 0 } else { demand.min(part).min(MOST) }
+}
+
+/// How long so many places are kept: twice the time in which they are used up.
+pub fn lasts(count: usize, demand: usize) -> Duration {
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    let demand = u32::try_from(demand.max(1)).unwrap_or(u32::MAX);
+    (WINDOW.saturating_mul(2).saturating_mul(count) / demand).min(LONGEST)
+}
+
+/// The key of a record. It says until when the place is kept, by the clock of its replica, and which replica that is.
+pub fn key(until: Timestamp, replica: &str, number: u64) -> String {
+    format!("{PREFIX}{}:{replica}:{number}", until.as_millisecond())
+}
+
+/// Until when a record of another replica may be unused. None: it is of a Pod, or of this replica.
+fn kept_by_other(key: &str, replica: &str) -> Option<i64> {
+    let (until, rest) = key.strip_prefix(PREFIX)?.split_once(':')?;
+    let (of, _) = rest.split_once(':')?;
+    (of != replica).then(|| until.parse().ok()).flatten()
+}
+
+/// How long other replicas may keep places in the subsets before this one, and take to give them back. None: they keep none, or
+/// their clocks are others.
+pub fn kept_by_others(
+    status: &WorkloadSpreadStatus,
+    version: &str,
+    before: &[&str],
+    replica: &str,
+    now: Timestamp,
+) -> Option<Duration> {
+    let subsets = status.versioned_subset_statuses.get(version).into_iter().flatten();
+    let subsets = subsets.filter(|subset| before.contains(&subset.name.as_str()));
+    let keys = subsets.flat_map(|subset| subset.creating_pods.keys());
+    let given_back = |key: &String| kept_by_other(key, replica)?.checked_add(GIVING_BACK);
+    let left = keys.filter_map(|key| u64::try_from(given_back(key)?.checked_sub(now.as_millisecond())?).ok());
+    let longest = LONGEST + Duration::from_millis(GIVING_BACK.unsigned_abs());
+    left.map(Duration::from_millis).filter(|left| !left.is_zero() && *left <= longest).max()
+}
+
+/// Records places in the subset `index` of a version.
+pub fn record(
+    spec: &SpreadSpec,
+    limits: &[Option<i32>],
+    status: &mut WorkloadSpreadStatus,
+    (version, index): (&str, usize),
+    keys: &[String],
+    now: Timestamp,
+) {
+    let recorded = status.versioned_subset_statuses.remove(version);
+    let mut all = in_order_of(spec, recorded.unwrap_or_default());
+    if let Some(entry) = all.get_mut(index) {
+        entry.creating_pods.extend(keys.iter().map(|key| (key.clone(), now)));
+        entry.missing_replicas = missing(there(entry), limits.get(index).copied().flatten());
+    }
+    status.versioned_subset_statuses.insert(version.to_owned(), all);
+}
+
+/// Takes the record of a place away that nobody has used.
+pub fn give_back(
+    limits: &[Option<i32>],
+    spec: &SpreadSpec,
+    status: &mut WorkloadSpreadStatus,
+    (version, subset, key): (&str, &str, &str),
+) {
+    let Some(all) = status.versioned_subset_statuses.get_mut(version) else { return };
+    let Some(entry) = all.iter_mut().find(|entry| entry.name == subset) else { return };
+    if entry.creating_pods.remove(key).is_some() {
+        let limit = spec.position(subset).and_then(|index| limits.get(index).copied().flatten());
+        entry.missing_replicas = missing(there(entry), limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::apps::workload_spread::SpreadSubsetStatus;
+
+    #[test]
+    fn a_small_part_of_the_room_is_kept_and_only_while_pods_come_fast() {
+        for (room, demand, places) in [
+            (1000, 0, 0),
+            (1000, 3, 0),
+            (1000, 4, 4),
+            (1000, 50, 50),
+            (100, 50, 12),
+            (8, 50, 1),
+            (7, 50, 0),
+            (0, 50, 0),
+            (-1, 50, 0),
+            (i32::MAX, usize::MAX, 128),
+        ] {
+            assert_eq!(wanted(room, demand), places, "{room} {demand}");
+        }
+    }
+
+    #[test]
+    fn places_are_kept_for_twice_the_time_that_they_are_enough_for() {
+        for (count, demand, millis) in [(10, 10, 300), (5, 10, 250), (1, 10, 50), (20, 10, 300), (1, 0, 300), (0, 4, 0)]
+        {
+            assert_eq!(lasts(count, demand), Duration::from_millis(millis), "{count} {demand}");
+        }
+    }
+
+    #[test]
+    fn places_of_others_are_waited_for_no_longer_than_they_are_kept() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let after = |millis: i64| now + jiff::SignedDuration::from_millis(millis);
+        let wait = |keys: &[String], subsets: &[&str]| {
+            let creating_pods = keys.iter().map(|key| (key.clone(), now)).collect();
+            let subset = SpreadSubsetStatus { name: "a".into(), creating_pods, ..SpreadSubsetStatus::default() };
+            let versioned_subset_statuses = [("v".to_owned(), vec![subset])].into();
+            let status = WorkloadSpreadStatus { versioned_subset_statuses, ..WorkloadSpreadStatus::default() };
+            kept_by_others(&status, "v", subsets, "me", now).map(|left| left.as_millis())
+        };
+        for (keys, millis) in [
+            (vec![], None),
+            (vec![key(after(100), "me", 1)], None),
+            (vec![key(after(100), "you", 1)], Some(150)),
+            (vec![key(after(100), "you", 1), key(after(300), "they", 7)], Some(350)),
+            (vec![key(after(-49), "you", 1), key(after(-300), "you", 1)], Some(1)),
+            (vec![key(after(-50), "you", 1)], None),
+            // The clock of the other one is ahead by more than anything is kept.
+            (vec![key(after(301), "you", 1)], None),
+            (vec!["web-1".into(), "ahead".into(), "ahead:".into(), "ahead:x:you:1".into(), "ahead:1".into()], None),
+        ] {
+            assert_eq!(wait(&keys, &["a"]), millis, "{keys:?}");
+            assert_eq!(wait(&keys, &["b"]), None);
+        }
+    }
+}
