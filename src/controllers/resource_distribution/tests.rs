@@ -625,7 +625,7 @@ async fn namespaces_that_answer_500_hold_up_no_other_and_wait_by_themselves() {
         assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(4)), "{requeue:?}");
         // A copy is put back meanwhile, although the others are tried again and again.
         tokio::time::sleep(Duration::from_secs(6)).await;
-        world.change("d", json!({"resource": {"metadata": {"labels": {"l": "1"}}}}));
+        world.change("d", json!({"resource": {"data": {"k": "dw=="}}}));
         world.look("d").await.unwrap();
         assert_eq!(world.writes().len(), 10);
         lock(&world.record).broken.clear();

@@ -24,6 +24,8 @@ const SOURCE: &str = "src";
 /// What contents say.
 const VALUES: [&str; 4] = ["MA==", "MQ==", "Mg==", "Mw=="];
 const TEAM: &str = "team";
+/// Where a copy says whose it is.
+const FROM: &str = "/metadata/annotations/kruise.io~1resourcedistribution.resource.from";
 const REFUSE: &str = "kruise.rs/refuse-distribution";
 
 type Objects = BTreeMap<String, Arc<Value>>;
@@ -412,7 +414,9 @@ impl History {
     }
 
     fn turn_namespace(&self, random: &mut Random) -> String {
-        let name = NAMES[random.below(NAMES.len())];
+        let is_gone = |name: &&str| self.get(&format!("{NAMESPACES}{name}")).is_none();
+        let gone = NAMES.into_iter().find(|name| is_gone(name) && random.chance(50));
+        let name = gone.unwrap_or_else(|| NAMES[random.below(NAMES.len())]);
         let path = format!("{NAMESPACES}{name}");
         let Some(there) = self.get(&path) else {
             self.note("namespaces made");
@@ -704,6 +708,7 @@ impl Promises {
             if !wanting.contains(&owner(object))
                 || Some(&object["data"]) != data.as_ref()
                 || text(object, "/metadata/ownerReferences/0/uid") != asked.uid
+                || text(object, FROM) != owner(object)
             {
                 missing.push(format!("{name} has {object}, wanted by {wanting:?} as {data:?}"));
             }
