@@ -82,7 +82,7 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
 
 fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     stages.run("packages and Go tools", || tools::install(paths, &[UsedBy::Tests]))?;
-    // Most of the image's build is one long link that leaves a processor idle.
+    // Each of the two leaves a processor idle at times.
     std::thread::scope(|scope| {
         let image = scope.spawn(|| {
             let start = Instant::now();
