@@ -7,6 +7,7 @@
 //!
 //! Build it with optimisation, as the Makefile does: a slow bare client would flatter.
 
+mod at_once;
 mod daemon_set;
 mod jobs;
 mod paced;

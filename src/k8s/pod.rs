@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use compact_str::CompactString;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{ObjectReference, Pod},
@@ -36,7 +37,8 @@ pub struct PodView {
     name: Arc<str>,
     namespace: Text,
     uid: Box<str>,
-    resource_version: Box<str>,
+    /// In place like the address below: of most Pods there is room for it where a pointer would be.
+    resource_version: CompactString,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
     /// `metadata.labels`: read by selectors.
@@ -55,7 +57,7 @@ pub struct PodView {
     /// When the condition Ready last changed.
     pub ready_since: Option<Timestamp>,
     /// `status.podIP`, or empty.
-    pub pod_ip: Box<str>,
+    pub pod_ip: CompactString,
     /// `status.conditions`.
     pub conditions: Arc<[PodCondition]>,
     /// `status.containerStatuses` and those of native sidecars, in no particular order.

@@ -45,6 +45,7 @@ mod silence;
 pub mod slow_start;
 pub mod standstill;
 pub mod status_writer;
+pub mod store_index;
 pub mod stored;
 pub mod stored_versions;
 pub mod telemetry;

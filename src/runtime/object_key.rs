@@ -30,6 +30,8 @@ impl ObjectKey {
 pub trait StoredObject {
     /// Namespace and name.
     fn object_key(&self) -> ObjectKey;
+    /// The same without a copy; the namespace of a cluster-scoped object is empty.
+    fn namespace_and_name(&self) -> (&str, &str);
     /// UID, if it has one.
     fn object_uid(&self) -> Option<&str>;
     /// `metadata.resourceVersion`, if it has one.
@@ -40,8 +42,12 @@ pub trait StoredObject {
 
 impl<K: Resource> StoredObject for K {
     fn object_key(&self) -> ObjectKey {
+        let (namespace, name) = self.namespace_and_name();
+        ObjectKey::new(namespace, name)
+    }
+    fn namespace_and_name(&self) -> (&str, &str) {
         let meta = self.meta();
-        ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+        (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
     fn object_uid(&self) -> Option<&str> {
         self.meta().uid.as_deref()
@@ -58,6 +64,9 @@ impl StoredObject for PodView {
     fn object_key(&self) -> ObjectKey {
         let (namespace, name) = self.shared_key();
         ObjectKey { namespace, name }
+    }
+    fn namespace_and_name(&self) -> (&str, &str) {
+        (self.namespace(), self.name())
     }
     fn object_uid(&self) -> Option<&str> {
         Some(self.uid()).filter(|uid| !uid.is_empty())

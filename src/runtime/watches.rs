@@ -4,7 +4,7 @@
 //! [`Change::Undecodable`], and everything else goes on.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,8 +24,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-pub use super::object_key::{ObjectKey, StoredObject};
-use super::{apply::code, pod_events, retry::Retry};
+use super::{apply::code, pod_events, retry::Retry, store_index::Indexed};
+pub use super::{
+    object_key::{ObjectKey, StoredObject},
+    store_index::StoreIndex,
+};
 use crate::k8s::pod::{PodObject, PodView};
 
 /// One change of a store, reported after the store has taken it over.
@@ -49,68 +52,6 @@ pub enum Change<'a, K> {
         /// What is wrong with it.
         error: &'a str,
     },
-}
-
-/// One index of a store: the texts under which [`Store::by_index`] finds an object.
-pub struct StoreIndex<K> {
-    /// What distinguishes it from the other indexes of the store.
-    name: &'static str,
-    texts: Texts<K>,
-}
-
-enum Texts<K> {
-    One(fn(&K) -> Option<String>),
-    Several(fn(&K) -> Vec<String>),
-}
-
-impl<K> StoreIndex<K> {
-    /// An index in which an object stands once at most; `name` distinguishes it from the other indexes of the store.
-    pub const fn new(name: &'static str, key: fn(&K) -> Option<String>) -> Self {
-        Self { name, texts: Texts::One(key) }
-    }
-
-    /// An index in which an object stands under each of its keys.
-    pub const fn of_several(name: &'static str, keys: fn(&K) -> Vec<String>) -> Self {
-        Self { name, texts: Texts::Several(keys) }
-    }
-
-    fn texts(&self, object: &K) -> Vec<String> {
-        match self.texts {
-            Texts::One(key) => key(object).into_iter().collect(),
-            Texts::Several(keys) => keys(object),
-        }
-    }
-}
-
-impl<K: Resource> StoreIndex<K> {
-    /// By namespace.
-    pub const fn namespace() -> Self {
-        Self::new("namespace", |object| object.meta().namespace.clone())
-    }
-}
-
-/// The objects of one index: rules look at all of one owner's again and again.
-struct Indexed<K> {
-    of: StoreIndex<K>,
-    by_text: HashMap<String, BTreeMap<ObjectKey, Arc<K>>>,
-}
-
-impl<K> Indexed<K> {
-    fn insert(&mut self, key: &ObjectKey, object: &Arc<K>) {
-        for text in self.of.texts(object) {
-            self.by_text.entry(text).or_default().insert(key.clone(), object.clone());
-        }
-    }
-
-    fn remove(&mut self, key: &ObjectKey, object: &K) {
-        for text in self.of.texts(object) {
-            let Some(objects) = self.by_text.get_mut(&text) else { continue };
-            objects.remove(key);
-            if objects.is_empty() {
-                self.by_text.remove(&text);
-            }
-        }
-    }
 }
 
 struct Objects<K> {
@@ -219,7 +160,7 @@ impl<K: StoredObject> Store<K> {
     }
 
     fn make(indexes: impl IntoIterator<Item = StoreIndex<K>>, is_settled: Option<fn(&K) -> bool>) -> Arc<Self> {
-        let indexes = indexes.into_iter().map(|of| Indexed { of, by_text: HashMap::new() }).collect();
+        let indexes = indexes.into_iter().map(Indexed::new).collect();
         let objects = Mutex::new(Objects {
             by_key: HashMap::new(),
             indexes,
@@ -254,10 +195,9 @@ impl<K: StoredObject> Store<K> {
     /// All objects under a text of one of the store's indexes, in the order of their keys.
     pub fn by_index(&self, index: &StoreIndex<K>, text: &str) -> Vec<Arc<K>> {
         let objects = self.lock();
-        let indexed = objects.indexes.iter().find(|indexed| indexed.of.name == index.name);
-        debug_assert!(indexed.is_some(), "a store without the index {}", index.name);
-        let found = indexed.and_then(|indexed| indexed.by_text.get(text));
-        found.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
+        let indexed = objects.indexes.iter().find(|indexed| indexed.is(index));
+        debug_assert!(indexed.is_some(), "a store without the index {}", index.name());
+        indexed.map(|indexed| indexed.get(text)).unwrap_or_default()
     }
 
     /// How many objects there are, settled ones too.
@@ -325,10 +265,10 @@ impl<K: StoredObject> Store<K> {
         let settled = self.is_settled.is_some_and(|is_settled| is_settled(&new));
         for index in &mut objects.indexes {
             if let Some(old) = &old {
-                index.remove(&key, old);
+                index.remove(old);
             }
             if !settled {
-                index.insert(&key, &new);
+                index.insert(&new);
             }
         }
         let entry = if settled {
@@ -375,7 +315,7 @@ impl<K: StoredObject> Store<K> {
             return None;
         }
         let old = objects.by_key.remove(key)?.object().cloned()?;
-        objects.indexes.iter_mut().for_each(|index| index.remove(key, &old));
+        objects.indexes.iter_mut().for_each(|index| index.remove(&old));
         Some(old)
     }
 
@@ -404,7 +344,7 @@ impl<K: StoredObject> Store<K> {
         for key in gone {
             objects.unreported.remove(&key);
             if let Some(Entry::Object(old)) = objects.by_key.remove(&key) {
-                objects.indexes.iter_mut().for_each(|index| index.remove(&key, &old));
+                objects.indexes.iter_mut().for_each(|index| index.remove(&old));
                 dropped.push(old);
             }
         }
@@ -421,8 +361,8 @@ impl<K: StoredObject> Store<K> {
     }
 
     /// It is gone.
-    pub fn see_gone(&self, key: &ObjectKey, uid: &str, on_change: impl FnOnce(Change<'_, K>)) {
-        if let Some(old) = self.end(key, Some(uid)) {
+    pub fn see_gone(&self, key: &ObjectKey, uid: Option<&str>, on_change: impl FnOnce(Change<'_, K>)) {
+        if let Some(old) = self.end(key, uid) {
             on_change(Change::Deleted(&old));
         }
     }
@@ -864,7 +804,7 @@ mod tests {
         assert_eq!((under("a"), under("b"), under("c")), (0, 1, 1));
         assert_eq!(store.by_index(&BY_LABEL, "b")[0].resource_version(), Some("2"));
         store.remove(&ObjectKey::new("a", "p"), None);
-        assert!(store.lock().indexes[0].by_text.is_empty());
+        assert!(store.lock().indexes[0].is_empty());
     }
 
     #[test]

@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{DeleteParams, DynamicObject, GetParams, ListParams, Patch, PatchParams, PostParams, Request};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
+use super::at_once::{answer_at_once, metrics, tried};
 use super::paced::{at_a_pace, rank, store};
 use super::{Census, IMAGES, IN_FLIGHT, LONG, Scale, delete_bare, in_turn, max_unavailable, on_played_nodes, warm};
 use crate::kit::{Build, Look, PATIENCE, Test, condition, poll};
@@ -21,9 +22,6 @@ use crate::paths::SYSTEM;
 
 const SET: &str = "SidecarSet";
 const INJECTED: &str = "/metadata/annotations/kruise.io~1sidecarset-injected-list";
-const CONFIGURATION: &str = "kruise-mutating-webhook-configuration";
-/// A handler of the webhook that has nothing to do where there is no PodUnavailableBudget.
-const AT_ONCE: &str = "/mutate-pod-budget";
 /// SidecarSets of the namespace in which Pods are created, and those that match each Pod.
 const SETS: usize = 1000;
 const MATCHING: usize = 10;
@@ -55,13 +53,6 @@ fn plain(app: &str, name: &str) -> Value {
 /// The same, for nobody to run.
 fn held(app: &str, name: &str) -> Value {
     plain(app, name).with("/spec/schedulingGates", json!([{ "name": "example.com/never" }]))
-}
-
-/// A Pod as it would be created.
-async fn tried(t: &Test, pod: Value) -> Result<Value> {
-    let object: DynamicObject = serde_json::from_value(pod.with("/apiVersion", "v1"))?;
-    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    Ok(serde_json::to_value(t.api("Pod").create(&dry_run, &object).await?)?)
 }
 
 /// Waits until new Pods get so many SidecarSets; a Pod as it is then.
@@ -178,7 +169,7 @@ impl Scale<'_> {
         store(&self.t, sets).await?;
         let injected = injected(&ours, held("web", "try"), MATCHING).await?;
         ensure!(injected.array("/spec/containers").len() == MATCHING + 1, "{injected}");
-        answer_at_once(&free).await?;
+        answer_at_once(&free, held("web", "try")).await?;
         for (pace, each) in PACES {
             let (mut with, mut without) = (Vec::new(), Vec::new());
             let mut left = each;
@@ -309,48 +300,6 @@ const QUIET: Duration = Duration::from_secs(10);
 
 fn pod_name(app: &str, index: usize) -> String {
     format!("{app}-{index:05}")
-}
-
-/// From now on the API server asks our webhook about new Pods of a namespace, which has no work with them.
-async fn answer_at_once(t: &Test) -> Result<()> {
-    let live = serde_json::to_value(t.api("MutatingWebhookConfiguration").get(CONFIGURATION).await?)?;
-    let entry = live.array("/webhooks").iter().find(|entry| entry.text("/name") == "mpod.kb.io");
-    let entry = entry.context("the entry for new Pods")?.clone();
-    let entry = entry
-        .with("/name", "at-once.example.com")
-        .with("/clientConfig/service/path", AT_ONCE)
-        .with("/matchConditions", json!([]))
-        .with("/failurePolicy", "Fail")
-        .with("/namespaceSelector", json!({ "matchLabels": { "kubernetes.io/metadata.name": t.namespace } }));
-    t.create(
-        json!({ "kind": "MutatingWebhookConfiguration", "metadata": { "name": t.namespace }, "webhooks": [entry] }),
-    )
-    .await?;
-    let before = answers_at_once(t).await?;
-    poll("the webhook to be asked", PATIENCE, async || {
-        tried(t, held("web", "try")).await?;
-        ensure!(answers_at_once(t).await? > before, "it is not asked yet");
-        Ok(())
-    })
-    .await
-}
-
-/// How often the handler that does nothing has answered, by all replicas.
-async fn answers_at_once(t: &Test) -> Result<f64> {
-    let mut sum = 0.0;
-    for pod in t.node().replicas("kruise-webhook").await? {
-        let text = metrics(t, pod.text("/metadata/name")).await?;
-        let lines = text.lines().filter(|line| {
-            line.starts_with("controller_runtime_webhook_requests_total{") && line.contains(&format!("\"{AT_ONCE}\""))
-        });
-        sum += lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>();
-    }
-    Ok(sum)
-}
-
-async fn metrics(t: &Test, pod: &str) -> Result<String> {
-    let path = format!("/api/v1/namespaces/{SYSTEM}/pods/{pod}:8080/proxy");
-    Ok(t.client.request_text(Request::new(path).get("metrics", &GetParams::default())?).await?)
 }
 
 /// Reconciles of SidecarSets that all managers have counted since their starts.

@@ -6,10 +6,12 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
+use super::at_once::answer_at_once;
 use super::paced::{at_a_pace, rank, store};
 use super::{Census, IMAGES, LONG, Scale, clone_set, in_turn, on_played_nodes, template, warm};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
@@ -62,20 +64,41 @@ fn written_out(name: &str, job_uid: &str) -> Value {
         .with("/metadata/annotations", json!({ "example.com/matched-with-nothing": note }))
 }
 
+/// What is asked about new Pods of a side.
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    /// A WorkloadSpread.
+    Spread,
+    /// Nobody.
+    Nobody,
+    /// A webhook that answers at once, that there is nothing to change.
+    AtOnce,
+}
+
+const SIDES: [Asked; 3] = [Asked::Spread, Asked::Nobody, Asked::AtOnce];
+
 /// One side: a namespace with the Job, and with the WorkloadSpread or without.
 struct Pods {
     t: Test,
     job_uid: String,
-    is_spread: bool,
+    asked: Asked,
     times: Vec<f64>,
     rates: Vec<f64>,
 }
 
 impl Pods {
-    async fn prepare(is_spread: bool) -> Result<Self> {
-        let t = Test::new(if is_spread { "ws-some" } else { "ws-none" }).await?;
+    async fn prepare(asked: Asked) -> Result<Self> {
+        let name = match asked {
+            Asked::Spread => "ws-some",
+            Asked::Nobody => "ws-none",
+            Asked::AtOnce => "ws-at-once",
+        };
+        let t = Test::new(name).await?;
         let job_uid = t.create(job()).await?.text("/metadata/uid").to_owned();
-        if is_spread {
+        if asked == Asked::AtOnce {
+            answer_at_once(&t, pod("try", &job_uid)).await?;
+        }
+        if asked == Asked::Spread {
             t.create(spread()).await?;
             poll("new Pods to get a subset", PATIENCE, async || {
                 // a dry run gets none
@@ -86,11 +109,14 @@ impl Pods {
             })
             .await?;
         }
-        Ok(Self { t, job_uid, is_spread, times: Vec::new(), rates: Vec::new() })
+        Ok(Self { t, job_uid, asked, times: Vec::new(), rates: Vec::new() })
     }
 
     fn made(&self, name: &str) -> Value {
-        if self.is_spread { pod(name, &self.job_uid) } else { written_out(name, &self.job_uid) }
+        match self.asked {
+            Asked::Spread => pod(name, &self.job_uid),
+            Asked::Nobody | Asked::AtOnce => written_out(name, &self.job_uid),
+        }
     }
 
     /// Pods of the first two subsets beyond their limit, and Pods without a subset.
@@ -133,13 +159,14 @@ impl Scale<'_> {
         self.subsets_come().await
     }
 
-    /// Creations of Pods under a WorkloadSpread beside creations of equal Pods without.
+    /// Creations of Pods under a WorkloadSpread beside creations of equal Pods without, which no webhook is asked about, or one
+    /// that answers at once.
     async fn pods_get_subsets(&mut self) -> Result<()> {
-        let mut sides = [Pods::prepare(true).await?, Pods::prepare(false).await?];
+        let mut sides = stream::iter(SIDES).then(Pods::prepare).try_collect::<Vec<_>>().await?;
         let (each, pace) = PACED;
         let (mut over, mut without) = (0, 0);
         for turn in 0..each.div_ceil(TURN) {
-            for index in in_turn(&[0, 1], u8::try_from(turn % 2)?) {
+            for index in in_turn(&[0, 1, 2], u8::try_from(turn % 2)?) {
                 let side = &mut sides[index];
                 let pods = (0..TURN).map(|i| side.made(&format!("p-{turn:02}-{i:03}"))).collect();
                 warm(&side.t).await?;
@@ -155,18 +182,22 @@ impl Scale<'_> {
         }
         settle().await;
         for round in 0..self.options.rounds {
-            for index in in_turn(&[0, 1], round) {
+            for index in in_turn(&[0, 1, 2], round) {
                 let side = &mut sides[index];
                 warm(&side.t).await?;
                 let pods: Vec<Value> = (0..count).map(|i| side.made(&format!("q-{round}-{i:04}"))).collect();
-                let what =
-                    format!("{count} Pods {} a WorkloadSpread", if side.is_spread { "under" } else { "without" });
+                let who = match side.asked {
+                    Asked::Spread => "under a WorkloadSpread",
+                    Asked::Nobody => "without a WorkloadSpread",
+                    Asked::AtOnce => "that a webhook is asked about which answers at once",
+                };
+                let what = format!("{count} Pods {who}");
                 let work = async {
                     store(&side.t, pods.into_iter()).await?;
                     Ok(Instant::now())
                 };
                 side.rates.push(count as f64 / self.step(&what, work).await?.seconds);
-                if side.is_spread {
+                if side.asked == Asked::Spread {
                     let found = side.wrong().await?;
                     (over, without) = (over + found.0, without + found.1);
                 }
@@ -178,15 +209,20 @@ impl Scale<'_> {
         let all = each + count * usize::from(self.options.rounds);
         self.rows.row(&format!("{what}: over a limit"), "0", format!("{over} of {all}"));
         self.rows.row(&format!("{what}: without a subset"), "", format!("{without} of {all}"));
-        let [with, none] = &sides;
-        let added = |share: f64| (rank(&with.times, share) - rank(&none.times, share)) * 1e3;
-        let value = format!("p50 {:.1} ms, p99 {:.1} ms, n={}", added(0.5), added(0.99), with.times.len());
-        self.rows.row(&format!("{what}: added, {pace} a second"), "p50 8 ms, p99 30 ms", value);
-        let ratios: Vec<f64> = with.rates.iter().zip(&none.rates).map(|(with, none)| with / none).collect();
-        let rates = |rates: &[f64]| super::spread(rates, |rate| format!("{rate:.0}"), " a second").unwrap_or_default();
-        if let Some(ratio) = super::spread(&ratios, |ratio| format!("{ratio:.2}"), "x") {
-            let value = format!("{ratio}: {}, without {}", rates(&with.rates), rates(&none.rates));
-            self.rows.row(&format!("{what}: throughput, beside none"), "0.8x", value);
+        self.t.remove("MutatingWebhookConfiguration", &sides[2].t.namespace).await?;
+        let [with, none, at_once] = sides.as_slice() else { bail!("a side is missing") };
+        for (beside, targets) in [(none, ("p50 8 ms, p99 30 ms", "0.8x")), (at_once, ("", ""))] {
+            let who = if beside.asked == Asked::Nobody { "none" } else { "a webhook that answers at once" };
+            let added = |share: f64| (rank(&with.times, share) - rank(&beside.times, share)) * 1e3;
+            let value = format!("p50 {:.1} ms, p99 {:.1} ms, n={}", added(0.5), added(0.99), with.times.len());
+            self.rows.row(&format!("{what}: added, {pace} a second, beside {who}"), targets.0, value);
+            let ratios: Vec<f64> = with.rates.iter().zip(&beside.rates).map(|(with, other)| with / other).collect();
+            let rates =
+                |rates: &[f64]| super::spread(rates, |rate| format!("{rate:.0}"), " a second").unwrap_or_default();
+            if let Some(ratio) = super::spread(&ratios, |ratio| format!("{ratio:.2}"), "x") {
+                let value = format!("{ratio}: {}, beside {}", rates(&with.rates), rates(&beside.rates));
+                self.rows.row(&format!("{what}: throughput, beside {who}"), targets.1, value);
+            }
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl World {
             ($store:expr, $on_change:expr) => {{
                 let uid = now.as_ref().map(|now| now["metadata"]["uid"].as_str().unwrap().to_owned());
                 if let Some(old) = $store.get(&key).filter(|old| old.object_uid() != uid.as_deref()) {
-                    $store.see_gone(&key, old.object_uid().unwrap(), |change| $on_change(&change));
+                    $store.see_gone(&key, old.object_uid(), |change| $on_change(&change));
                 }
                 if let Some(now) = now {
                     let object = serde_json::from_value(Value::clone(&now)).unwrap();

@@ -73,7 +73,7 @@ impl Index {
             (!markers.is_empty() || !left.is_empty()).then(|| Selected {
                 uid: pod.uid().into(),
                 node,
-                ip: pod.pod_ip.clone(),
+                ip: pod.pod_ip.as_str().into(),
                 markers: markers.into(),
                 left,
             })

@@ -290,8 +290,6 @@ impl Controller {
             None => {
                 if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) {
                     store.remove(&ObjectKey::new(namespace, &job.spec.name), uid.as_deref());
-                    // Another one may wait for the name, and the watch will bring nothing new.
-                    self.wake(job.spec.kind, &job.spec.name, Duration::ZERO);
                 }
             }
         }

@@ -47,6 +47,9 @@ impl StoredObject for CopyView {
     fn object_key(&self) -> ObjectKey {
         ObjectKey { namespace: self.namespace.clone(), name: self.name.clone() }
     }
+    fn namespace_and_name(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
     fn object_uid(&self) -> Option<&str> {
         Some(&*self.uid).filter(|uid| !uid.is_empty())
     }
@@ -59,6 +62,9 @@ impl StoredObject for CopyView {
 impl StoredObject for NamespaceView {
     fn object_key(&self) -> ObjectKey {
         ObjectKey { namespace: shared::text(""), name: self.facts.name.clone() }
+    }
+    fn namespace_and_name(&self) -> (&str, &str) {
+        ("", &self.facts.name)
     }
     fn object_uid(&self) -> Option<&str> {
         Some(&*self.uid).filter(|uid| !uid.is_empty())

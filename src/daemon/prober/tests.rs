@@ -221,7 +221,7 @@ async fn f21_two_probes_of_one_container_have_each_a_result_of_their_own() {
     let fixture = Fixture::new(probes, Value::Null);
     // Nobody can connect to it.
     let mut without_address = pod("m1", running());
-    without_address.pod_ip = Box::default();
+    without_address.pod_ip = Default::default();
     fixture.show(without_address);
     fixture.until(SUCCEEDED).await;
     pass(60).await;
@@ -427,7 +427,7 @@ async fn f23_changes_of_what_is_probed_take_effect() {
     fixture
         .change(|object| *object.pointer_mut(probe).unwrap() = json!({"tcpSocket": {"port": 1, "host": "127.0.0.1"}}));
     let mut lost = pod("m1", running());
-    lost.pod_ip = Box::default();
+    lost.pod_ip = Default::default();
     fixture.show(lost);
     fixture.until(FAILED).await;
     assert!(fixture.states()[0].1.contains("no usable address"), "neither the host nor the address in the object");

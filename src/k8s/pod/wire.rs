@@ -475,8 +475,11 @@ impl From<WirePod> for PodView {
             sidecars: sidecars.into(),
         };
         let statuses = status.container_statuses.unwrap_or_default().into_iter().chain(init_statuses);
+        let name = meta.name.unwrap_or_default();
+        // A StatefulSet writes the name into a label, too.
+        let label = labels.values.iter().find(|value| ***value == *name).cloned();
         Self {
-            name: meta.name.unwrap_or_default().into(),
+            name: label.unwrap_or_else(|| name.into()),
             namespace: meta.namespace.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default().into(),
             resource_version: meta.resource_version.unwrap_or_default().into(),

@@ -229,8 +229,11 @@ impl History {
         macro_rules! deliver {
             ($store:expr, $key:expr, $object:expr, $on_change:expr) => {{
                 let uid = now.as_ref().map(|now| text(now, "/metadata/uid").to_owned());
-                if let Some(old) = $store.get(&$key).filter(|old| old.object_uid() != uid.as_deref()) {
-                    $store.see_gone(&$key, old.object_uid().unwrap_or_default(), |change| $on_change(&change));
+                match $store.get(&$key).filter(|old| old.object_uid() != uid.as_deref()) {
+                    Some(old) => $store.see_gone(&$key, old.object_uid(), |change| $on_change(&change)),
+                    // An answer may have said so before.
+                    None if now.is_none() => $store.see_gone(&$key, None, |change| $on_change(&change)),
+                    None => {}
                 }
                 if let Some(now) = &now {
                     $store.see($object(Value::clone(now)), |change| $on_change(&change));

@@ -655,13 +655,13 @@ impl Cloud {
         };
         if let Some(uid) = known.filter(|uid| now.is_none_or(|(now, _)| now != uid)) {
             if path.starts_with(SETS) {
-                controller.sets.see_gone(&key, &uid, |change| controller.set_changed(&change));
+                controller.sets.see_gone(&key, Some(&uid), |change| controller.set_changed(&change));
             } else if path.starts_with(NODES) {
-                context.nodes.store().see_gone(&key, &uid, |change| controller.node_changed(&change));
+                context.nodes.store().see_gone(&key, Some(&uid), |change| controller.node_changed(&change));
             } else if path.contains(OF_PODS) {
-                context.pods.see_gone(&key, &uid, |change| controller.pod_changed(&change));
+                context.pods.see_gone(&key, Some(&uid), |change| controller.pod_changed(&change));
             } else {
-                controller.namespaces.see_gone(&key, &uid, |change| controller.namespace_changed(&change));
+                controller.namespaces.see_gone(&key, Some(&uid), |change| controller.namespace_changed(&change));
             }
             self.told.remove(path);
         }

@@ -522,7 +522,7 @@ impl Cloud {
             ($store:expr, $on_change:expr) => {{
                 let uid = now.as_ref().map(|now| text(now, "/metadata/uid").to_owned());
                 if let Some(old) = $store.get(&key).filter(|old| old.object_uid() != uid.as_deref()) {
-                    $store.see_gone(&key, old.object_uid().unwrap_or_default(), |change| $on_change(&change));
+                    $store.see_gone(&key, old.object_uid(), |change| $on_change(&change));
                 }
                 if let Some(now) = now {
                     let object = serde_json::from_value(Value::clone(&now)).unwrap();
