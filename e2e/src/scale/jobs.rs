@@ -285,9 +285,16 @@ impl Scale<'_> {
         );
         store(&t, all).await?;
         println!("{count} namespaces");
-        // Each gets a ServiceAccount and a ConfigMap from the cluster.
-        settle().await;
         let patience = LONG + Duration::from_secs(u64::try_from(count)? / 20);
+        poll("every namespace to have what the cluster puts into it", patience, async || {
+            for (kind, name) in [("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")] {
+                let named = format!("metadata.name={name}");
+                let found = t.kubectl(&["get", kind, "-A", "--field-selector", &named, "-o", "name"]).await?;
+                ensure!(found.lines().count() >= count, "{} {kind}", found.lines().count());
+            }
+            Ok(())
+        })
+        .await?;
         let before = self.memory_of_a_new_manager().await?;
         let selector = json!({ "namespaceLabelSelector": { "matchLabels": { "bench": "copies" } } });
         let object = json!({ "kind": DISTRIBUTION, "metadata": { "name": "shared" },
