@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     node::CompactMeta,
     pod::Labels,
-    shared::{Pool, Text},
+    shared::{Pool, Text, Weigh},
 };
 use crate::api::{
     apps::{
@@ -153,6 +153,19 @@ impl From<&Owner> for ObjectReference {
             resource_version: from.resource_version.clone(),
             field_path: from.field_path.clone(),
         }
+    }
+}
+
+// NodeImages are written by the manager and by daemons.
+impl Weigh for Common {
+    fn weight(&self) -> usize {
+        size_of::<Self>()
+    }
+}
+
+impl Weigh for Shared {
+    fn weight(&self) -> usize {
+        size_of::<Self>()
     }
 }
 

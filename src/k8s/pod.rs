@@ -27,7 +27,7 @@ mod wire;
 
 pub use notes::{OverrideNotes, SpreadNote};
 
-use super::shared::{Pool, Text};
+use super::shared::{Pool, Text, Weigh};
 use crate::api::{apps, group_of};
 
 /// The compact form of a Pod: some 300 bytes, and what is behind them. What all Pods of a workload have in common is held
@@ -124,6 +124,13 @@ pub struct SpecView {
     pub containers: Box<[ContainerView]>,
     /// Init containers with restartPolicy Always: native sidecars.
     pub sidecars: Box<[ContainerView]>,
+}
+
+impl Weigh for SpecView {
+    fn weight(&self) -> usize {
+        let containers = self.containers.iter().chain(&self.sidecars).map(ContainerView::weight).sum::<usize>();
+        containers + self.readiness_gates.weight() + self.own_claims.weight()
+    }
 }
 
 impl AsRef<SpecView> for SpecView {
@@ -239,6 +246,12 @@ impl Owner {
     }
 }
 
+impl Weigh for Owner {
+    fn weight(&self) -> usize {
+        [&self.api_version, &self.kind, &self.name, &self.uid].into_iter().map(Weigh::weight).sum()
+    }
+}
+
 impl AsRef<Owner> for Owner {
     fn as_ref(&self) -> &Self {
         self
@@ -261,6 +274,16 @@ pub struct ContainerView {
     /// What its environment variables say.
     #[serde(deserialize_with = "variables::environment")]
     pub env: EnvironmentView,
+}
+
+impl Weigh for ContainerView {
+    fn weight(&self) -> usize {
+        let rules = self.restart_policy_rules.iter().flatten();
+        let rules = rules
+            .map(|rule| size_of::<RestartRule>() + rule.exit_codes.iter().map(|c| 4 * c.values.len()).sum::<usize>());
+        let image = self.env.ends_with_job.iter().filter_map(|ends| ends.image.as_deref()).map(str::len);
+        size_of::<Self>() + self.name.len() + self.image.len() + rules.chain(image).sum::<usize>()
+    }
 }
 
 /// What rules read of a container's environment variables. Of several with one name the last one counts.
@@ -383,6 +406,12 @@ pub struct PodCondition {
     pub reason: String,
     /// Message.
     pub message: String,
+}
+
+impl Weigh for PodCondition {
+    fn weight(&self) -> usize {
+        [&self.type_, &self.status, &self.reason, &self.message].into_iter().map(Weigh::weight).sum()
+    }
 }
 
 /// One entry of `status.containerStatuses`.

@@ -15,6 +15,40 @@ use serde::{
     de::{self, Visitor},
 };
 
+/// A value of about this size or more is not shared, in bytes. What nobody holds stays in a pool until it is swept, and
+/// admission sees Pods that nobody has validated: a pool must not fill up with what was refused.
+const HEAVY: usize = 8 << 10;
+
+/// What a pool holds.
+pub trait Weigh {
+    /// About how many bytes somebody else has made it take.
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for str {
+    fn weight(&self) -> usize {
+        self.len()
+    }
+}
+
+impl<T: Weigh + ?Sized> Weigh for Arc<T> {
+    fn weight(&self) -> usize {
+        size_of::<Self>() + (**self).weight()
+    }
+}
+
+impl<T: Weigh> Weigh for [T] {
+    fn weight(&self) -> usize {
+        self.iter().map(Weigh::weight).sum()
+    }
+}
+
+impl Weigh for String {
+    fn weight(&self) -> usize {
+        size_of::<Self>() + self.len()
+    }
+}
+
 /// Values by content. A value stays for as long as anybody holds it.
 pub struct Pool<T: ?Sized>(LazyLock<Mutex<Known<T>>>);
 
@@ -24,14 +58,17 @@ struct Known<T: ?Sized> {
     sweep_at: usize,
 }
 
-impl<T: ?Sized + Eq + Hash> Pool<T> {
+impl<T: ?Sized + Eq + Hash + Weigh> Pool<T> {
     /// An empty pool, for a static.
     pub const fn new() -> Self {
         Self(LazyLock::new(|| Mutex::new(Known { values: HashSet::new(), sweep_at: 512 })))
     }
 
-    /// The pool's copy of a value.
+    /// The pool's copy of a value; the value itself if it is heavy.
     pub fn share<V: AsRef<T> + Into<Arc<T>>>(&self, value: V) -> Arc<T> {
+        if value.as_ref().weight() >= HEAVY {
+            return value.into();
+        }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = known.values.get(value.as_ref()) {
             return shared.clone();
@@ -48,7 +85,7 @@ impl<T: ?Sized + Eq + Hash> Pool<T> {
     }
 }
 
-impl<T: ?Sized + Eq + Hash> Default for Pool<T> {
+impl<T: ?Sized + Eq + Hash + Weigh> Default for Pool<T> {
     fn default() -> Self {
         Self::new()
     }
@@ -173,6 +210,14 @@ mod tests {
         let two = POOL.share(vec!["a".to_owned(), "b".to_owned()]);
         assert!(Arc::ptr_eq(&one, &two));
         assert!(!Arc::ptr_eq(&one, &POOL.share(Vec::new())));
+    }
+
+    #[test]
+    fn what_is_heavy_is_not_kept_behind() {
+        let pool: Pool<str> = Pool::new();
+        let heavy = "x".repeat(HEAVY);
+        assert!(!Arc::ptr_eq(&pool.share(heavy.as_str()), &pool.share(heavy.as_str())));
+        assert!(pool.0.lock().unwrap().values.is_empty());
     }
 
     #[test]

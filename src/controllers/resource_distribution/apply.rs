@@ -108,11 +108,11 @@ impl Controller {
     }
 
     async fn step(&self, job: &Job, step: Step) -> kube::Result<()> {
-        // A pass may be long. What is no longer wanted is not done: a copy may be the source by now.
-        if self.distributions.get(&job.key).is_none_or(|now| now.metadata.generation != job.object.metadata.generation)
-        {
-            return Ok(());
-        }
+        // What is no longer wanted is not done: a copy may be the source by now.
+        let is_wanted = || {
+            let now = self.distributions.get(&job.key);
+            now.is_some_and(|now| now.metadata.generation == job.object.metadata.generation)
+        };
         let (namespace, operation) = match &step {
             Step::Copy(namespace) => (namespace, Operation::Get),
             Step::Remove(namespace) => (namespace, Operation::Delete),
@@ -120,9 +120,13 @@ impl Controller {
         let work = async {
             // Held in memory several times while it is sent.
             let _room = self.room.acquire_many(job.weight()).await;
+            // A pass may be long, and room may be waited for.
+            if !is_wanted() {
+                return Ok(None);
+            }
             match &step {
-                Step::Copy(namespace) => self.copy(job, namespace).await,
-                Step::Remove(namespace) => self.remove(job, namespace).await,
+                Step::Copy(namespace) => self.copy(job, namespace).await.map(Some),
+                Step::Remove(namespace) => self.remove(job, namespace).await.map(Some),
             }
         };
         let result = tokio::time::timeout(STEP_TIMEOUT, work).await.unwrap_or_else(|_| {
@@ -131,7 +135,9 @@ impl Controller {
         });
         match result {
             Ok(done) => {
-                self.note(job, namespace, done);
+                if let Some(done) = done {
+                    self.note(job, namespace, done);
+                }
                 Ok(())
             }
             // It is gone or has changed since it was read: it is read again.

@@ -90,11 +90,13 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
     if parts.method == Method::POST {
         let namespace = path.split('/').nth(4).unwrap();
         let object = format!("{path}/{}", json["metadata"]["name"].as_str().unwrap());
-        if server.objects.contains_key(&object) {
+        let is_full = record.full.iter().any(|full| full == namespace);
+        if server.objects.contains_key(&object) && !is_full {
             return refusal(409, "it exists already");
         }
         record.writes.push(format!("create {}", shown(&object)));
-        if record.full.iter().any(|full| full == namespace) {
+        // Quotas are asked before anybody looks whether there is such an object.
+        if is_full {
             return refusal(403, "exceeded quota");
         }
         match server.objects.get(&format!("/api/v1/namespaces/{namespace}")).filter(|_| record.has_namespaces) {
@@ -603,6 +605,28 @@ async fn a_refusal_in_one_namespace_holds_up_no_other_and_ends_by_itself() {
     world.settle("d").await;
     assert_eq!(world.writes(), ["create a/configmaps/c", "patch b/configmaps/c", "patch c/configmaps/c"]);
     assert_eq!(world.condition("d", "CreateResourceFailed")["status"], "False");
+}
+
+/// A copy whose answer was lost, or that another manager has made before it died.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_has_filled_a_quota_is_found_and_changed() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("d", in_namespaces(secret(), &["a"]));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create a/secrets/s"]);
+    lock(&world.record).full = vec!["a".into()];
+    world.distribution("d", in_namespaces(secret(), &["a"]));
+    world.controller.memories.clear();
+    world.look("d").await.unwrap();
+    assert_eq!(world.writes(), ["create a/secrets/s"], "no status says that there is a copy");
+    assert_eq!(world.status("d")["failed"], 1);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    world.settle("d").await;
+    assert_eq!((world.writes(), &world.status("d")["succeeded"]), (vec![], &json!(1)));
+    world.change("d", json!({"resource": {"stringData": {"k": "w"}}}));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["patch a/secrets/s"]);
 }
 
 /// More namespaces than are tried in vain in a row.

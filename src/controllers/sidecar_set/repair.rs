@@ -2,7 +2,7 @@
 //! others. The rules are in [`domain::sidecar_set::repair`](crate::domain::kinds::sidecar_set::repair).
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     convert::Infallible,
     sync::Arc,
     time::Duration,
@@ -183,7 +183,7 @@ impl Controller {
             }
         }
         let (mut chosen, mut stopped) = (Vec::new(), None);
-        let mut under_way = owners.values().filter(|progress| progress.is_under_way()).count();
+        let mut under_way = places_taken(&owners, now);
         for (owner, progress) in &mut owners {
             if let Some(left) = progress.pause(now) {
                 pass.look_after(Some(left));
@@ -197,9 +197,9 @@ impl Controller {
             let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &owner.1);
             pods.retain(|pod| pod.namespace() == owner.0);
             let members: Vec<Member> = pods.iter().map(|pod| member(pod, lacking)).collect();
-            let was_under_way = progress.is_under_way();
+            let had_place = progress.is_under_way() && !progress.is_stuck(now);
             let step = progress.step(&members, now);
-            under_way -= usize::from(was_under_way && !progress.is_under_way());
+            under_way -= usize::from(had_place && !progress.is_under_way());
             match step {
                 Step::Nothing => {}
                 Step::Wait(after) => pass.look_after(after),
@@ -310,5 +310,35 @@ fn member(pod: &PodView, lacking: &HashMap<ObjectKey, Arc<PodView>>) -> Member {
         lacks: lacking.contains_key(&ObjectKey::of(pod)),
         is_leaving: pod.is_deleting() || pod.is_finished(),
         is_ready: pod.phase == "Running" && pod.condition_is_true("Ready"),
+    }
+}
+/// How many of [`MOST_AT_ONCE`] are taken. However many in one namespace are stuck, they take one place: a tenant whose Pods
+/// never become ready stops no repair of others. Where many namespaces are stuck, the containers may be the reason.
+fn places_taken(owners: &BTreeMap<Owner, Progress>, now: Now) -> usize {
+    let mut stuck = BTreeSet::new();
+    let under_way = owners.iter().filter(|(_, progress)| progress.is_under_way());
+    under_way.filter(|((namespace, _), progress)| !progress.is_stuck(now) || stuck.insert(namespace)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stuck_in_one_namespace_takes_one_place() {
+        let at = |second| Now { mono: Duration::from_secs(second), ..clock::now() };
+        let went = |second| {
+            let mut progress = Progress::default();
+            progress.evicted("u", &[], at(second));
+            progress
+        };
+        let owner = |namespace: &str, uid: u32| (namespace.to_owned(), uid.to_string());
+        let mut owners: BTreeMap<Owner, Progress> = (0..10).map(|uid| (owner("mine", uid), went(0))).collect();
+        owners.insert(owner("mine", 10), Progress::default());
+        assert_eq!(places_taken(&owners, at(10)), 10);
+        assert_eq!(places_taken(&owners, at(1000)), 1);
+        owners.insert(owner("mine", 11), went(900));
+        owners.insert(owner("other", 0), went(0));
+        assert_eq!(places_taken(&owners, at(1000)), 3);
     }
 }

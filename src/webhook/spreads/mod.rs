@@ -40,6 +40,7 @@ use crate::{
     },
     k8s::{
         invalid::Invalid,
+        name::is_label_value,
         pod::{Labels, PodView},
     },
     runtime::{
@@ -331,6 +332,12 @@ impl Spreads {
         } else {
             let label = |key: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str());
             let version = version(spec.target_kind, label);
+            // Nobody has validated it yet, and it would be written into the status. The API server refuses such a Pod.
+            if !is_label_value(&version) {
+                return Err(Unplaced::Unusable(
+                    "the label that tells the versions of Pods apart is no label value".into(),
+                ));
+            }
             match self.take_ahead(spread, &spec, &version) {
                 Some((index, key)) => (index, Some(key), 0, 0),
                 None => match self.place_by_record(spread, pod, version).await? {

@@ -197,6 +197,23 @@ async fn c6_a_pod_in_a_subset_without_a_limit_costs_no_write() {
     assert_eq!(server.writes.load(Ordering::SeqCst) + beyond.writes.load(Ordering::SeqCst), 0);
 }
 
+/// Admission comes before validation.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_no_pod_can_have_is_not_recorded() {
+    let target = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"});
+    let mut spec = subsets(&[("a", json!(100)), ("b", Value::Null)]);
+    spec["targetRef"] = target;
+    let server = Server::new(spec);
+    let spreads = server.replica();
+    for (hash, subset) in [("x".repeat(300_000), "none"), ("a/b".to_owned(), "none"), ("5cd64f4889".to_owned(), "a")] {
+        let mut pod = pod("web-1");
+        pod["metadata"]["ownerReferences"] = owner("apps/v1", "ReplicaSet", "web");
+        pod["metadata"]["labels"] = json!({"pod-template-hash": hash});
+        assert_eq!(subset_of(&place(&spreads, pod).await), subset);
+        assert_eq!(server.writes.load(Ordering::SeqCst), usize::from(subset == "a"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn room_that_another_replica_has_seen_come_back_is_found() {
     let server = Server::new(subsets(&[("a", json!(1)), ("b", Value::Null)]));

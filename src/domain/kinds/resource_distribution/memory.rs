@@ -176,11 +176,12 @@ impl DistributionMemory {
     }
 
     /// What is most likely in a namespace that is to have a copy with this hash, where no watch shows what is there. It decides
-    /// with which request to begin, and nothing else.
+    /// with which request to begin, and nothing else. After a failed creation it is not known: the answer may have been lost,
+    /// and a quota that the copy has filled refuses the next creation before anybody says that the copy is there.
     pub fn expected(&self, namespace: &str, hash: &str) -> Expected {
         match self.namespaces.get(namespace).map(|known| &known.state) {
             None if self.is_first == Some(true) => Expected::Nothing,
-            Some(State::Clean | State::Failed(Operation::Create, _)) => Expected::Nothing,
+            Some(State::Clean) => Expected::Nothing,
             Some(State::Copied(there)) if **there != *hash => Expected::Copy,
             None | Some(State::Copied(_) | State::Others | State::Ending | State::Failed(..)) => Expected::Unknown,
         }

@@ -724,7 +724,7 @@ fn with_which_request_a_namespace_is_begun() {
         ("taken away", Expected::Nothing, Expected::Nothing, Some(Done::Clean)),
         ("of others", Expected::Unknown, Expected::Unknown, Some(Done::Others)),
         ("being deleted", Expected::Unknown, Expected::Unknown, Some(Done::Ending)),
-        ("could not be made", Expected::Nothing, Expected::Nothing, failed(Operation::Create)),
+        ("could not be made", Expected::Unknown, Expected::Unknown, failed(Operation::Create)),
         ("could not be changed", Expected::Unknown, Expected::Unknown, failed(Operation::Update)),
         ("could not be read", Expected::Unknown, Expected::Unknown, failed(Operation::Get)),
         ("could not be deleted", Expected::Unknown, Expected::Unknown, failed(Operation::Delete)),

@@ -100,6 +100,11 @@ impl Progress {
         self.evicted.is_some()
     }
 
+    /// Whether what is to take the place of a Pod has not become ready for a long time.
+    pub fn is_stuck(&self, now: Now) -> bool {
+        self.evicted.as_ref().is_some_and(|evicted| now.mono >= evicted.at + REPLACED_WITHIN)
+    }
+
     /// How long nothing is tried in any case.
     pub fn pause(&self, now: Now) -> Option<Duration> {
         let left = self.not_before.saturating_sub(now.mono);
@@ -291,6 +296,14 @@ mod tests {
             assert!(progress.is_under_way());
             assert_eq!(progress.step(&after, at(second)), wanted, "{after:?} at {second}");
         }
+    }
+
+    #[test]
+    fn what_is_not_replaced_for_ten_minutes_is_stuck() {
+        let mut progress = Progress::default();
+        assert!(!progress.is_stuck(at(9999)), "nothing has gone");
+        progress.evicted("uid-a", &[pod("a", 50, true)], at(100));
+        assert!(!progress.is_stuck(at(699)) && progress.is_stuck(at(700)));
     }
 
     #[test]

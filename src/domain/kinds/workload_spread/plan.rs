@@ -22,7 +22,7 @@ use crate::{
         order::{Candidate, Phase, sort_for_deletion},
         unplaced::waits_for_place,
     },
-    k8s::{pod::PodView, time::Now},
+    k8s::{name::is_label_value, pod::PodView, time::Now},
 };
 
 /// How long a Pod that is being created is counted without having been seen. With the pause between two looks it is less than
@@ -166,7 +166,8 @@ impl SpreadPlan {
 
 /// The records of Pods on their way.
 pub fn records(status: &WorkloadSpreadStatus) -> impl Iterator<Item = (EntryKey, Timestamp)> {
-    status.versioned_subset_statuses.iter().flat_map(|(version, subsets)| {
+    let versions = status.versioned_subset_statuses.iter().filter(|(version, _)| is_label_value(version));
+    versions.flat_map(|(version, subsets)| {
         subsets.iter().flat_map(move |subset| {
             let all = [(Way::Coming, &subset.creating_pods), (Way::Going, &subset.deleting_pods)].into_iter();
             let all = all.flat_map(|(way, records)| records.iter().map(move |(key, since)| (way, key, since)));
@@ -184,7 +185,9 @@ pub fn plan(spec: &SpreadSpec, seen: &SpreadSeen<'_>, now: Now) -> SpreadPlan {
         by_version.entry(version_of(spec.target_kind, &pod.pod.labels)).or_default().push(pod);
     }
     let recorded = &seen.recorded.versioned_subset_statuses;
-    let versions: BTreeSet<&String> = by_version.keys().chain(recorded.keys()).collect();
+    // No Pod has a label that is none: such records go, however they came.
+    let recorded = recorded.keys().filter(|version| is_label_value(version));
+    let versions: BTreeSet<&String> = by_version.keys().chain(recorded).collect();
     let mut sums = vec![(0_i32, 0_i32); spec.subsets.len()];
     for version in versions {
         let pods = by_version.get(version).map_or(&[][..], Vec::as_slice);

@@ -255,6 +255,19 @@ fn labels_of_pods_make_no_more_versions_than_are_recorded() {
 }
 
 #[test]
+fn records_of_a_version_that_no_label_can_have_go() {
+    let spec = of_kind("ReplicaSet", &[json!(5)]);
+    let long = "x".repeat(300_000);
+    let status = recorded(
+        &long,
+        json!([{"name": "a", "replicas": 1, "missingReplicas": 4,
+        "creatingPods": {"p": "2026-01-01T00:00:00Z"}}]),
+    );
+    assert_eq!(super::plan::records(&status).count(), 0);
+    assert!(planned(&spec, &[], 5, &status).versions.is_empty());
+}
+
+#[test]
 fn an_unschedulable_subset_is_passed_over_where_that_is_wanted() {
     let spec = adaptive(&[json!(5), Value::Null]);
     let closed = json!([{"type": "Schedulable", "status": "False"}]);
