@@ -120,8 +120,19 @@ struct Settled {
     key: Option<String>,
 }
 
-/// See [`Spreads::place_by_record`].
-type PlaceOnRecord = (Arc<SpreadSpec>, usize, Option<String>, i32, i32);
+/// The subset of a new Pod.
+struct PlaceOfPod {
+    /// The spec that was decided by.
+    spec: Arc<SpreadSpec>,
+    /// Which of its subsets.
+    index: usize,
+    /// The key of the Pod's record, where that is not its name.
+    key: Option<String>,
+    /// Pods of the subset; 0 where that is not known.
+    there: i32,
+    /// Pods that the workload wants, where limits depend on it.
+    total: i32,
+}
 
 /// The WorkloadSpreads, in one process.
 pub struct Spreads {
@@ -322,13 +333,14 @@ impl Spreads {
 
     async fn place_in(self: &Arc<Self>, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {
         let unusable = |Invalid(why): Invalid| Unplaced::Unusable(why);
-        let mut spec = Arc::new(SpreadSpec::of(spread).map_err(unusable)?);
-        let (index, uid, there, total) = if spec.target_kind.has_ordinals() {
-            (self.by_ordinal(spread, &spec, pod).await?, None, 0, 0)
+        let spec = Arc::new(SpreadSpec::of(spread).map_err(unusable)?);
+        let in_subset = |index, key| PlaceOfPod { spec: spec.clone(), index, key, there: 0, total: 0 };
+        let place = if spec.target_kind.has_ordinals() {
+            in_subset(self.by_ordinal(spread, &spec, pod).await?, None)
         } else if let [only] = spec.subsets.as_slice()
             && only.max.is_none()
         {
-            (0, None, 0, 0)
+            in_subset(0, None)
         } else {
             let label = |key: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str());
             let version = version(spec.target_kind, label);
@@ -339,19 +351,17 @@ impl Spreads {
                 ));
             }
             match self.take_ahead(spread, &spec, &version) {
-                Some((index, key)) => (index, Some(key), 0, 0),
+                Some((index, key)) => in_subset(index, Some(key)),
                 None => match self.place_by_record(spread, pod, version).await? {
+                    Some(place) => place,
                     // It was deleted meanwhile.
                     None => return Ok(None),
-                    Some((of_answer, index, key, there, total)) => {
-                        spec = of_answer;
-                        (index, key, there, total)
-                    }
                 },
             }
         };
+        let PlaceOfPod { spec, index, key, there, total } = place;
         let Some(subset) = spec.subsets.get(index) else { return Err(Unplaced::KeepsChanging) };
-        let uid = uid.as_deref().filter(|_| subset.max.is_some());
+        let uid = key.as_deref().filter(|_| subset.max.is_some());
         let cost = spec.target_kind.regards_costs().then(|| self.cost(spread, &spec, (index, there), total)).flatten();
         let note = Note { matched: annotation(&spec.name, &subset.name, uid), cost };
         let made = inject::inject(pod, subset, Some(&note)).map_err(unusable)?;
@@ -363,21 +373,22 @@ impl Spreads {
         Ok(Some(inject::keep_labels(pod, made, selector.as_ref())))
     }
 
-    /// Asks for a record of a new Pod: the spec that was decided by, the place of the subset, the key of the record where that is
-    /// not the name, and how many Pods the subset has and the workload wants. None: the WorkloadSpread was deleted.
+    /// Asks for a record of a new Pod. None: the WorkloadSpread was deleted.
     async fn place_by_record(
         self: &Arc<Self>,
         spread: &Arc<WorkloadSpread>,
         pod: &Value,
         version: String,
-    ) -> Result<Option<PlaceOnRecord>, Unplaced> {
+    ) -> Result<Option<PlaceOfPod>, Unplaced> {
         let name = pod.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
         let uid = if name.is_none() { Some(new_uid()?) } else { None };
         let key = name.map(str::to_owned).or_else(|| uid.clone()).unwrap_or_default();
         let settled = self.ask(spread, SpreadAsk::Create { key, version }).await?;
         let Some(spec) = settled.spec else { return Ok(None) };
         match settled.answer {
-            SpreadAnswer::Subset(index, there) => Ok(Some((spec, index, settled.key.or(uid), there, settled.total))),
+            SpreadAnswer::Subset(index, there) => {
+                Ok(Some(PlaceOfPod { spec, index, key: settled.key.or(uid), there, total: settled.total }))
+            }
             SpreadAnswer::Full => Err(Unplaced::Full),
             SpreadAnswer::Nothing => Err(Unplaced::Unusable("its Pods have more versions than are counted".into())),
         }
