@@ -9,7 +9,7 @@ E2E   := e2e/run
 E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
-# The build of the image under test: without the ten minutes of link-time optimisation. Make soak tests that of releases.
+# The build of the image under test: without the ten minutes of link-time optimisation. `make soak` tests the build of releases.
 QUICKER = $${KRUISE_E2E_PROFILE:-load}
 
 .PHONY: help demo record test others site site-check check check-time image manifests bench bench-load bench-scale e2e soak cluster cluster-down clean
