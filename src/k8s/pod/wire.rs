@@ -477,7 +477,7 @@ impl From<WirePod> for PodView {
         let statuses = status.container_statuses.unwrap_or_default().into_iter().chain(init_statuses);
         let name = meta.name.unwrap_or_default();
         // A StatefulSet writes the name into a label, too.
-        let label = labels.values.iter().find(|value| ***value == *name).cloned();
+        let label = labels.value(&name).cloned();
         Self {
             name: label.unwrap_or_else(|| name.into()),
             namespace: meta.namespace.unwrap_or_default(),
