@@ -66,6 +66,7 @@ const SIBLINGS: &[(&str, &[&str])] = &[
     (
         "webhook",
         &[
+            "announced",
             "sidecars",
             "pod_states",
             "spreads",
@@ -114,6 +115,11 @@ const FILE_LIMIT: usize = 600;
 /// The most lines of a function of the product.
 const FUNCTION_LIMIT: usize = 80;
 
+/// In how many modules of the product a type may have the same name: a reader of `Outcome` must not ask whose it is.
+const NAME_LIMIT: usize = 5;
+/// Names that say which part of a module a type is, the same in all of them.
+const NAMES_OF_PARTS: &[&str] = &["Controller", "Metrics"];
+
 /// Where text may be an error, and how often at most: no caller distinguishes such errors, they are shown. Elsewhere an error is a
 /// type, so that callers can match it and its words have one home. The numbers only fall.
 const TEXT_ERRORS: &[(&str, usize)] = &[
@@ -155,6 +161,8 @@ struct Source {
     lines: usize,
     /// Every function with a body: its name and its lines, from `fn` or what stands before it.
     functions: Vec<(String, usize)>,
+    /// The names of its structs and enums.
+    types: Vec<String>,
     /// How often a `Result` has text as its error.
     text_errors: usize,
 }
@@ -176,11 +184,13 @@ impl Source {
             awaits: Vec::new(),
             lines,
             functions: Vec::new(),
+            types: Vec::new(),
             text_errors: product.map(|item| text_errors(&item.to_token_stream().to_string())).sum(),
         };
         let mut reader = Reader { source };
         reader.items(&file.items, &module_path(path));
         functions(&file.items, &mut reader.source.functions);
+        types(&file.items, &mut reader.source.types);
         reader.source
     }
 
@@ -302,6 +312,18 @@ fn functions(items: &[syn::Item], found: &mut Vec<(String, usize)>) {
                 _ => None,
             })),
             syn::Item::Mod(syn::ItemMod { content: Some((_, items)), .. }) => functions(items, found),
+            _ => {}
+        }
+    }
+}
+
+/// The structs and enums of the product among these items.
+fn types(items: &[syn::Item], found: &mut Vec<String>) {
+    for item in items.iter().filter(|item| !is_test_item(item)) {
+        match item {
+            syn::Item::Struct(item) => found.push(item.ident.to_string()),
+            syn::Item::Enum(item) => found.push(item.ident.to_string()),
+            syn::Item::Mod(syn::ItemMod { content: Some((_, items)), .. }) => types(items, found),
             _ => {}
         }
     }
@@ -551,6 +573,35 @@ fn files_and_functions_are_short() {
         problems.collect(),
         "A file has at most 600 lines without its tests, a function 80: split it by what its parts are about.",
     );
+}
+
+/// Names of types that stand in too many modules, each with those modules.
+fn repeated_names(sources: &[Source]) -> BTreeSet<String> {
+    let mut modules: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources.iter().filter(|source| !is_only_for_tests(source)) {
+        for name in source.types.iter().filter(|name| !NAMES_OF_PARTS.contains(&name.as_str())) {
+            modules.entry(name).or_default().insert(&source.path);
+        }
+    }
+    let too_many = modules.into_iter().filter(|(_, modules)| modules.len() > NAME_LIMIT);
+    too_many.map(|(name, modules)| format!("{name}: {}", Vec::from_iter(modules).join(", "))).collect()
+}
+
+#[test]
+fn types_of_many_modules_have_names_of_their_own() {
+    assert_none(repeated_names(sources()), "Say in the name what the type is of: at most 5 modules have the same.");
+}
+
+#[test]
+fn names_in_many_modules_are_found() {
+    let among = |modules: usize| {
+        let code = "struct Plan; #[cfg(test)] mod tests { struct World; } mod inner { enum Plan {} }";
+        let sources: Vec<Source> = (0..modules).map(|n| Source::parse(&format!("domain/m{n}.rs"), code)).collect();
+        repeated_names(&sources)
+    };
+    assert!(among(NAME_LIMIT).is_empty());
+    let found = among(NAME_LIMIT + 1);
+    assert!(found.len() == 1 && found.iter().all(|problem| problem.starts_with("Plan: domain/m0.rs, ")), "{found:?}");
 }
 
 #[test]

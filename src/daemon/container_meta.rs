@@ -127,7 +127,7 @@ impl ContainerMeta {
     /// Updates the annotation of one Pod, then stops the containers that have to be restarted. During a stop the annotation
     /// is still updated for the other containers of the Pod.
     async fn reconcile(self: Arc<Self>, key: ObjectKey, interrupt: Interrupt) -> Result<Requeue, PassError> {
-        let Some(Seen { view, due, requeue }) = self.report(&key).await? else { return Ok(Requeue::Await) };
+        let Some(PodFindings { view, due, requeue }) = self.report(&key).await? else { return Ok(Requeue::Await) };
         if due.is_empty() {
             return Ok(requeue);
         }
@@ -152,7 +152,7 @@ impl ContainerMeta {
     }
 
     /// Updates the annotation. None: the Pod needs none.
-    async fn report(&self, key: &ObjectKey) -> Result<Option<Seen>, PassError> {
+    async fn report(&self, key: &ObjectKey) -> Result<Option<PodFindings>, PassError> {
         let Some(view) = self.pods.get(key).filter(|pod| rules::is_eligible(pod)) else { return Ok(None) };
         let _permit = self.reads.acquire().await;
         let Some(pod) = self.read(key, &view).await? else { return Ok(None) };
@@ -164,7 +164,7 @@ impl ContainerMeta {
         let is_known = report.missing.is_empty() && report.unread.is_empty() && may_be_due(&report).is_empty();
         if is_known && reported.as_ref() == Some(&report.meta) {
             self.settled().insert(key.clone(), rules::live_fingerprint(&pod));
-            return Ok(Some(Seen { view, due: Vec::new(), requeue: Requeue::Await }));
+            return Ok(Some(PodFindings { view, due: Vec::new(), requeue: Requeue::Await }));
         }
 
         let found = if is_known { Vec::new() } else { self.find(&pod, &view).await? };
@@ -181,7 +181,7 @@ impl ContainerMeta {
         due.retain(|kill| rules::is_running(kill, &pod, &found));
         // kubelet's status names an instance that the runtime does not list: one of the two is about to change.
         let requeue = if report.is_awaited { Requeue::After(LOOK_AGAIN) } else { Requeue::Await };
-        Ok(Some(Seen { view, due, requeue }))
+        Ok(Some(PodFindings { view, due, requeue }))
     }
 
     /// The full Pod, at least as new as the compact view; from the API server's watch cache.
@@ -300,7 +300,7 @@ impl ContainerMeta {
 }
 
 /// What one pass found out about a Pod.
-struct Seen {
+struct PodFindings {
     view: Arc<PodView>,
     /// Instances to stop.
     due: Vec<Kill>,

@@ -40,7 +40,7 @@ use crate::{
     },
     domain::node::{
         pull_secrets::{Answer, Credential, Question},
-        puller::{self as rules, Entry, Order, State},
+        puller::{self as rules, Entry, Order, OrderState},
     },
     k8s::{account, invalid::Invalid, path},
     runtime::{
@@ -95,15 +95,15 @@ pub struct Puller {
 struct Shared {
     object: Option<Arc<NodeImage>>,
     /// Entries that the status does not record as complete.
-    jobs: BTreeMap<Entry, Job>,
+    jobs: BTreeMap<Entry, PullJob>,
     last_generation: u64,
 }
 
-struct Job {
+struct PullJob {
     /// Distinguishes a worker that was stopped from its successor.
     generation: u64,
     order: Arc<Order>,
-    state: State,
+    state: OrderState,
     worker: AbortHandle,
 }
 
@@ -210,7 +210,7 @@ impl Puller {
         if shared.object.as_ref().is_some_and(|known| version(known) > version(&object)) {
             return;
         }
-        let is_wanted = |entry: &Entry, job: &Job| versions.get(entry) == Some(&job.order.version);
+        let is_wanted = |entry: &Entry, job: &PullJob| versions.get(entry) == Some(&job.order.version);
         shared.jobs.retain(|entry, job| is_wanted(entry, job) || self.end_of(entry, job));
         for order in orders {
             match shared.jobs.get_mut(&order.entry) {
@@ -228,8 +228,8 @@ impl Puller {
     }
 
     /// Stops the worker of an entry that is not wanted any more. False, for `retain`.
-    fn end_of(&self, entry: &Entry, job: &Job) -> bool {
-        if !matches!(job.state, State::Ended { .. }) {
+    fn end_of(&self, entry: &Entry, job: &PullJob) -> bool {
+        if !matches!(job.state, OrderState::Ended { .. }) {
             job.worker.abort();
             self.metrics.count("cancelled");
             tracing::info!(image = entry.image, tag = entry.tag, version = job.order.version, "not wanted any more");
@@ -244,7 +244,8 @@ impl Puller {
         let entry = worker.entry.clone();
         // It waits for the lock, which is held until its job is there.
         let task = tokio::spawn(self.clone().work(worker));
-        let job = Job { generation, order: Arc::new(order), state: State::Waiting, worker: task.abort_handle() };
+        let job =
+            PullJob { generation, order: Arc::new(order), state: OrderState::Waiting, worker: task.abort_handle() };
         shared.jobs.insert(entry, job);
     }
 
@@ -295,7 +296,7 @@ impl Puller {
         Some(job.order.clone())
     }
 
-    fn set(&self, worker: &Worker, state: State) {
+    fn set(&self, worker: &Worker, state: OrderState) {
         let mut shared = self.shared();
         if let Some(job) = shared.jobs.get_mut(&worker.entry).filter(|job| job.generation == worker.generation) {
             job.state = state;
@@ -328,7 +329,7 @@ impl Puller {
         }
         let mut place = self.places.acquire().await.ok();
         let (started, begun) = (clock::now().wall, Instant::now());
-        self.set(worker, State::Pulling { started, percent: 0, message: String::new() });
+        self.set(worker, OrderState::Pulling { started, percent: 0, message: String::new() });
         self.changed.notify_one();
         tracing::info!(image, version = order.version, "pulling");
 
@@ -396,6 +397,10 @@ impl Puller {
             (Ok(id), None) => {
                 self.metrics.count("present");
                 tracing::info!(image, tag, id, "it is there already");
+                if let Some(about) = about {
+                    let message = format!("Image {image}, {tag} is there already");
+                    self.events.normal(&about, "PullImageSucceed", &message);
+                }
             }
             (Err(error), _) => {
                 self.metrics.count("failed");
@@ -406,7 +411,7 @@ impl Puller {
                 }
             }
         }
-        self.set(worker, State::Ended { started, completed, result });
+        self.set(worker, OrderState::Ended { started, completed, result });
         self.changed.notify_one();
     }
 
@@ -528,7 +533,7 @@ impl Puller {
             let arrived = progress.look().await;
             let percent = arrived.map_or(0, |arrived| arrived.percent());
             let message = rules::progress_message(attempt.begun.elapsed(), arrived, attempt.last_error);
-            self.set(attempt.worker, State::Pulling { started: attempt.started, percent, message });
+            self.set(attempt.worker, OrderState::Pulling { started: attempt.started, percent, message });
         }
     }
 }

@@ -214,6 +214,9 @@ pub struct ContainerView {
     pub restart_policy: Option<String>,
     /// Its restart rules, which come before the policy.
     pub restart_policy_rules: Option<Box<[RestartRule]>>,
+    /// Whether it has a preStop hook.
+    #[serde(rename = "lifecycle", deserialize_with = "wire::has_pre_stop")]
+    pub has_pre_stop: bool,
     /// What its environment variables say.
     #[serde(deserialize_with = "variables::environment")]
     pub env: EnvironmentView,

@@ -50,9 +50,9 @@ impl Weigh for String {
 }
 
 /// Values by content. A value stays for as long as anybody holds it.
-pub struct Pool<T: ?Sized>(LazyLock<Mutex<Known<T>>>);
+pub struct Pool<T: ?Sized>(LazyLock<Mutex<ByContent<T>>>);
 
-struct Known<T: ?Sized> {
+struct ByContent<T: ?Sized> {
     values: HashSet<Arc<T>>,
     /// What nobody holds any more is dropped when there are this many.
     sweep_at: usize,
@@ -61,7 +61,7 @@ struct Known<T: ?Sized> {
 impl<T: ?Sized + Eq + Hash + Weigh> Pool<T> {
     /// An empty pool, for a static.
     pub const fn new() -> Self {
-        Self(LazyLock::new(|| Mutex::new(Known { values: HashSet::new(), sweep_at: 512 })))
+        Self(LazyLock::new(|| Mutex::new(ByContent { values: HashSet::new(), sweep_at: 512 })))
     }
 
     /// The pool's copy of a value; the value itself if it is heavy.

@@ -19,7 +19,7 @@ use super::{
         rollout::{self, Holds, Pin, Rollout, Until, is_observed},
     },
     view::{Format, View, print, print_objects},
-    workloads::{Change, ChangeArgs, HistoryPlace, change, find, revisions},
+    workloads::{ChangeArgs, HistoryPlace, WorkloadChange, change, find, revisions},
 };
 use crate::runtime::clock;
 
@@ -152,14 +152,14 @@ pub(super) async fn run(args: RolloutArgs, connection: &ConnectionArgs) -> Resul
         | What::Restart(RestartArgs { of, how }) => (of, how),
     };
     let workloads = of.find(&connection).await?;
-    let plain = |write, words: &str| Change { write: Some(write), words: words.to_owned(), warning: None };
+    let plain = |write, words: &str| WorkloadChange { write: Some(write), words: words.to_owned(), warning: None };
     let judge = async |object: &Value| match &args.what {
         What::Undo(args) => undo(&connection, object, args).await,
         What::Pause(_) => rollout::pause(object).map(|write| plain(write, "paused")),
         What::Resume(_) => rollout::resume(object).map(|write| plain(write, "resumed")),
         What::Restart(_) | What::Status(_) | What::History(_) => {
             let (write, warning) = rollout::restart(object, clock::now().wall)?;
-            Ok(Change { warning, ..plain(write, "restarted") })
+            Ok(WorkloadChange { warning, ..plain(write, "restarted") })
         }
     };
     change(&connection, workloads, how, judge).await
@@ -171,11 +171,11 @@ impl Targets {
     }
 }
 
-async fn undo(connection: &Connection, object: &Value, args: &UndoArgs) -> Result<Change, Stop> {
+async fn undo(connection: &Connection, object: &Value, args: &UndoArgs) -> Result<WorkloadChange, Stop> {
     let revisions = revisions(connection, object, &args.place).await?;
     Ok(match history::undo(object, &revisions, args.to_revision)? {
         Undo::Back(write, number) => {
-            Change { write: Some(write), words: format!("rolled back to revision {number}"), warning: None }
+            WorkloadChange { write: Some(write), words: format!("rolled back to revision {number}"), warning: None }
         }
         Undo::IsThere(number) => {
             let what = match Holds::of(object) {
@@ -183,7 +183,7 @@ async fn undo(connection: &Connection, object: &Value, args: &UndoArgs) -> Resul
                 Holds::Sidecars => "spec",
             };
             let words = format!("skipped rollback (current {what} already matches revision {number})");
-            Change { write: None, words, warning: None }
+            WorkloadChange { write: None, words, warning: None }
         }
     })
 }

@@ -9,7 +9,7 @@ use super::{
         exit::{Exit, Stop},
         images,
     },
-    workloads::{Change, ChangeArgs, change, find},
+    workloads::{ChangeArgs, WorkloadChange, change, find},
 };
 
 /// Change one thing of workloads.
@@ -53,7 +53,7 @@ pub(super) async fn run(args: SetArgs, connection: &ConnectionArgs) -> Result<Ex
     let judge = async |object: &Value| {
         let write = images::set(object, &images)?;
         let words = if write.is_some() { "image updated" } else { "image unchanged" };
-        Ok(Change { write, words: words.to_owned(), warning: None })
+        Ok(WorkloadChange { write, words: words.to_owned(), warning: None })
     };
     change(&connection, workloads, &args.how, judge).await
 }

@@ -54,7 +54,7 @@ pub(super) struct ChangeArgs {
 }
 
 /// What a command does to a workload.
-pub(super) struct Change {
+pub(super) struct WorkloadChange {
     /// None: nothing is to be done.
     pub(super) write: Option<Write>,
     /// What it is then, for example `paused`.
@@ -145,7 +145,7 @@ pub(super) async fn change(
     connection: &Connection,
     workloads: Vec<Value>,
     args: &ChangeArgs,
-    judge: impl AsyncFn(&Value) -> Result<Change, Stop>,
+    judge: impl AsyncFn(&Value) -> Result<WorkloadChange, Stop>,
 ) -> Result<Exit, Stop> {
     let mut exit = Exit::Success;
     let mut changed = Vec::new();
@@ -168,7 +168,7 @@ async fn change_one(
     connection: &Connection,
     mut object: Value,
     args: &ChangeArgs,
-    judge: &impl AsyncFn(&Value) -> Result<Change, Stop>,
+    judge: &impl AsyncFn(&Value) -> Result<WorkloadChange, Stop>,
 ) -> Result<Value, Stop> {
     let mut attempt = 1;
     let (change, done) = loop {

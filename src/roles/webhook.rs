@@ -118,12 +118,16 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
     let (problem, last_problem) = watch::channel(String::new());
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
     // For Pods on their way out, and for new ones.
-    let with_budgets = scope_of(vec![context.budgets.namespaces()], &mut tasks);
-    let of_going = vec![context.budgets.namespaces(), context.spreads.counting()];
+    let with_budgets = scope_of(vec![context.budgets.namespaces(), context.for_budgets.scope()], &mut tasks);
+    let of_going = vec![context.budgets.namespaces(), context.for_budgets.scope(), context.spreads.counting()];
     let with_budgets_or_counting = scope_of(of_going, &mut tasks);
-    let of_new = vec![context.sidecars.scope(), context.pod_states.scope(), context.spreads.scope()];
+    let of_new = vec![
+        context.sidecars.scope(),
+        context.pod_states.scope(),
+        context.spreads.scope(),
+        context.for_new_pods.scope(),
+    ];
     let with_sidecars = scope_of(of_new, &mut tasks);
-    let in_registration = context.sidecars.registered();
     let registered = Registered {
         endpoint,
         policies,
@@ -132,7 +136,8 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
         with_budgets,
         with_budgets_or_counting,
         with_sidecars,
-        in_registration,
+        registered_for_sidecars: context.for_new_pods.registered(),
+        registered_for_budgets: context.for_budgets.registered(),
     };
     let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
     let leaving = shutdown.clone();
@@ -236,6 +241,10 @@ fn background(
         ready.add_at_most(FIRST_LIST, "workloadspreads-read", reading, move || known.is_known());
         spawn(Box::pin(async move { spreads.follow().await }));
     }
+    let announced = context.clone();
+    spawn(Box::pin(async move {
+        tokio::join!(announced.for_new_pods.forget(), announced.for_budgets.forget());
+    }));
     if let Some(callers) = callers.cloned() {
         spawn(Box::pin(async move { callers.follow().await }));
     }
@@ -265,7 +274,8 @@ struct Registered {
     with_budgets: watch::Receiver<Option<Union>>,
     with_budgets_or_counting: watch::Receiver<Option<Union>>,
     with_sidecars: watch::Receiver<Option<Union>>,
-    in_registration: watch::Sender<BTreeSet<String>>,
+    registered_for_sidecars: watch::Sender<Option<BTreeSet<String>>>,
+    registered_for_budgets: watch::Sender<Option<BTreeSet<String>>>,
 }
 
 impl Registered {
@@ -300,7 +310,8 @@ impl Registered {
             with_budgets: self.with_budgets,
             with_budgets_or_counting: self.with_budgets_or_counting,
             with_sidecars: self.with_sidecars,
-            registered: self.in_registration,
+            registered_for_sidecars: self.registered_for_sidecars,
+            registered_for_budgets: self.registered_for_budgets,
             callers,
             metrics,
             problem,

@@ -42,11 +42,11 @@ pub struct Limits {
     pub per_peer: usize,
     /// From the TCP connection to the end of the handshake.
     pub handshake: Duration,
-    /// From the first byte of a request to its answer; on a new connection, from the handshake.
+    /// From the first byte of a request to its answer.
     pub request: Duration,
     /// Until the client has taken an answer.
     pub answer: Duration,
-    /// How long a connection may be silent before the next request.
+    /// How long a connection may be silent before a request, be it the first one or the next.
     pub idle: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Default for Limits {
             request: Duration::from_secs(30),
             answer: Duration::from_secs(30),
             // API servers drop idle connections after 90 s; were we first, a call could be lost on a connection that is
-            // just being closed.
+            // just being closed. They also keep connections that they opened for a burst and have not used yet.
             idle: Duration::from_secs(100),
         }
     }
@@ -137,7 +137,7 @@ impl<S: Send + 'static> Accept<TcpStream, S> for Gate {
                 inner: stream,
                 answered: answered.clone(),
                 limits,
-                request_by: Some(Box::pin(tokio::time::sleep(limits.request))),
+                request_by: None,
                 answer_by: None,
                 _place: place,
             };

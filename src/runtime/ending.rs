@@ -35,11 +35,11 @@ const KEPT: Duration = Duration::from_secs(600);
 
 /// The objects whose namespaces are being deleted, as far as something has been refused for them.
 #[derive(Clone, Debug, Default)]
-pub struct Ending(Arc<Mutex<HashMap<String, Seen>>>);
+pub struct Ending(Arc<Mutex<HashMap<String, NamespaceState>>>);
 
 /// What is known of one namespace.
 #[derive(Debug, Default)]
-struct Seen {
+struct NamespaceState {
     /// UIDs of its objects.
     objects: HashSet<String>,
     /// The last creation, on the monotonic clock.

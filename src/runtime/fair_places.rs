@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 
 /// Places for a number of things.
 #[derive(Clone)]
-pub struct Places(Arc<Mutex<State>>);
+pub struct Places(Arc<Mutex<Shares>>);
 
-struct State {
+struct Shares {
     free: usize,
     /// By namespace; nothing is kept of those that hold none.
     held: HashMap<Box<str>, usize>,
@@ -31,7 +31,7 @@ pub struct Place {
 impl Places {
     /// So many places.
     pub fn new(count: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { free: count, held: HashMap::new(), waiting: Vec::new() })))
+        Self(Arc::new(Mutex::new(Shares { free: count, held: HashMap::new(), waiting: Vec::new() })))
     }
 
     /// Waits for a place. Whoever drops the future waits no longer.
@@ -46,7 +46,7 @@ impl Places {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Shares> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -43,6 +43,10 @@ use crate::{
     },
 };
 
+/// How soon a Pod that waits for a resize is looked at again. Kubernetes 1.32 reports its end only in fields that stores do not
+/// keep: nobody is woken by an event that shows nothing else.
+pub const RESIZE_LOOK: Duration = Duration::from_secs(5);
+
 /// What came of a refresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refreshed {
@@ -52,8 +56,17 @@ pub enum Refreshed {
     Written,
     /// Another task writes the Pod, it has changed, or something is due then.
     Later(Duration),
-    /// The whole Pod was read, in this version, and has to wait: nothing new is found in it before it changes.
-    Waits(String),
+    /// The whole Pod was read and has to wait.
+    Waits(Waiting),
+}
+
+/// A Pod that has to wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The version that was read: nothing new is found in it before it changes.
+    pub version: String,
+    /// When to look whether it has changed; None: an event of that wakes its workload.
+    pub look: Option<Duration>,
 }
 
 /// What Pods of one workload are refreshed by.
@@ -87,7 +100,7 @@ pub struct InPlace {
 
 /// What is written to change a Pod. Resources have a subresource of their own, which is written before: if we end in between,
 /// the Pod is found on its old revision, and writing them once more changes nothing.
-struct Change {
+struct PodChange {
     resize: Option<Value>,
     patch: Value,
 }
@@ -162,7 +175,7 @@ impl InPlace {
                 self.patch(view, Part::Whole, &json!({"metadata": {"annotations": annotations}})).await
             }
             Refresh::WholePod | Refresh::Batch(_) if waits_in.is_some_and(|v| is_version(view, v)) => {
-                Ok(Refreshed::Nothing)
+                Ok(next_look(view).map_or(Refreshed::Nothing, Refreshed::Later))
             }
             Refresh::WholePod | Refresh::Batch(_) => self.refresh_whole(by, view, now).await,
         }
@@ -182,9 +195,10 @@ impl InPlace {
             Refresh::Batch(spec) => return self.next_batch(&newer, &whole, &spec, now).await,
             Refresh::Status(patch) => return self.patch(&newer, Part::Status, &patch).await,
             Refresh::Wait { after: Some(after), .. } => Refreshed::Later(after),
-            Refresh::Wait { after: None, .. } => {
-                Refreshed::Waits(newer.resource_version().unwrap_or_default().to_owned())
-            }
+            Refresh::Wait { after: None, .. } => Refreshed::Waits(Waiting {
+                version: newer.resource_version().unwrap_or_default().to_owned(),
+                look: next_look(&newer),
+            }),
             Refresh::DropGrace | Refresh::WholePod | Refresh::Nothing => Refreshed::Nothing,
         };
         if let Some((reason, message)) = resize::trouble(&whole) {
@@ -200,7 +214,7 @@ impl InPlace {
     async fn next_batch(&self, pod: &PodView, whole: &Value, spec: &UpdateSpec, now: Now) -> kube::Result<Refreshed> {
         let earlier = Annotations::of(whole).unwrap_or_default().state;
         let state = earlier.unwrap_or_else(|| inplace::begin(whole, spec, None, now.wall));
-        let Change { resize, mut patch } = batch_of(whole, spec, state, now);
+        let PodChange { resize, mut patch } = batch_of(whole, spec, state, now);
         match &resize {
             None => patch["metadata"]["resourceVersion"] = json!(pod.resource_version()),
             Some(resize) => {
@@ -314,7 +328,7 @@ impl InPlace {
 }
 
 /// The change with which an update begins: its first batch, or an annotation that says what comes after the grace period.
-fn first_change(whole: &Value, target: Target<'_>, spec: &UpdateSpec, now: Now) -> kube::Result<Change> {
+fn first_change(whole: &Value, target: Target<'_>, spec: &UpdateSpec, now: Now) -> kube::Result<PodChange> {
     let earlier = Annotations::of(whole).unwrap_or_default().state;
     let state = inplace::begin(whole, spec, earlier.as_ref(), now.wall);
     let mut change = if spec.grace_seconds > 0 {
@@ -322,7 +336,7 @@ fn first_change(whole: &Value, target: Target<'_>, spec: &UpdateSpec, now: Now) 
         let state = serde_json::to_string(&state).map_err(kube::Error::SerdeError)?;
         let patch = json!({"metadata": {"labels": {}, "annotations": {
             labels::IN_PLACE_GRACE: grace, labels::IN_PLACE_STATE: state, labels::IN_PLACE_STATE_LEGACY: null}}});
-        Change { resize: None, patch }
+        PodChange { resize: None, patch }
     } else {
         batch_of(whole, spec, state, now)
     };
@@ -340,13 +354,19 @@ fn first_change(whole: &Value, target: Target<'_>, spec: &UpdateSpec, now: Now) 
 }
 
 /// The next batch of an update.
-fn batch_of(whole: &Value, spec: &UpdateSpec, state: inplace::State, now: Now) -> Change {
+fn batch_of(whole: &Value, spec: &UpdateSpec, state: inplace::State, now: Now) -> PodChange {
     let batch = inplace::batch(whole, spec, state, now.wall);
-    Change { resize: resize::patch(&batch.resources), patch: batch_patch(batch) }
+    PodChange { resize: resize::patch(&batch.resources), patch: batch_patch(batch) }
 }
 
 fn is_version(view: &PodView, version: &str) -> bool {
     view.resource_version() == Some(version)
+}
+
+/// When to look again at a Pod that waits, if no event may wake its workload.
+fn next_look(pod: &PodView) -> Option<Duration> {
+    let state = Annotations::of_view(pod).ok()?.state?;
+    state.update_resources.then_some(RESIZE_LOOK)
 }
 
 /// The patch that writes one batch of an update: images, labels, annotations, and how far it is.
@@ -364,4 +384,25 @@ fn batch_patch(batch: inplace::Batch) -> Value {
         patch["spec"] = json!({"containers": containers.collect::<Vec<_>>()});
     }
     patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_pod_that_waits_for_a_resize_is_looked_at_again_without_an_event() {
+        let look = |lifecycle: &str, change: Value| {
+            let mut state = json!({"revision": "web-2", "updateTimestamp": "2026-01-01T00:00:00Z"});
+            json_patch::merge(&mut state, &change);
+            let metadata = json!({"labels": {labels::LIFECYCLE_STATE: lifecycle},
+                "annotations": {labels::IN_PLACE_STATE: state.to_string()}});
+            next_look(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
+        };
+        assert_eq!(look("Updating", json!({"updateResources": true})), Some(RESIZE_LOOK));
+        assert_eq!(look("Updating", json!({"updateImages": true, "updateEnvFromMetadata": true})), None);
+        assert_eq!(look("Normal", json!({"updateResources": true})), None, "it is done");
+        assert_eq!(look("Updating", json!({"updateResources": true, "revision": 7})), None, "it cannot be read");
+        assert_eq!(next_look(&PodView::default()), None);
+    }
 }

@@ -73,7 +73,7 @@ pub enum LeaderError {
 
 /// What to do about the Lease.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LeaseStep {
     /// It is free: write our name into it.
     Acquire,
     /// It is ours: write a new time into it.
@@ -104,15 +104,15 @@ impl Observation {
 }
 
 /// Decides. `renewed` is when our last successful write was begun, if we hold the Lease.
-pub fn decide(me: &str, observed: &Observation, renewed: Option<Duration>, timing: &Timing, now: Now) -> Step {
+pub fn decide(me: &str, observed: &Observation, renewed: Option<Duration>, timing: &Timing, now: Now) -> LeaseStep {
     let holder = observed.spec.holder_identity.as_deref().unwrap_or_default();
     if let Some(renewed) = renewed {
         return if now.mono.saturating_sub(renewed) >= timing.renew_deadline {
-            Step::Lost(LeaderError::NotRenewed(timing.renew_deadline))
+            LeaseStep::Lost(LeaderError::NotRenewed(timing.renew_deadline))
         } else if holder == me {
-            Step::Renew
+            LeaseStep::Renew
         } else {
-            Step::Lost(LeaderError::Taken(holder.to_owned()))
+            LeaseStep::Lost(LeaderError::Taken(holder.to_owned()))
         };
     }
     let duration = match observed.spec.lease_duration_seconds {
@@ -121,7 +121,7 @@ pub fn decide(me: &str, observed: &Observation, renewed: Option<Duration>, timin
     };
     let stale = now.mono.saturating_sub(observed.since) > duration;
     // Our own name while we do not lead: a write of ours arrived whose answer did not.
-    if holder.is_empty() || holder == me || stale { Step::Acquire } else { Step::Wait }
+    if holder.is_empty() || holder == me || stale { LeaseStep::Acquire } else { LeaseStep::Wait }
 }
 
 /// The Lease with us as its holder.
@@ -247,14 +247,14 @@ impl Elector {
         let changed = self.observed.as_ref().and_then(|o| o.spec.holder_identity.as_ref()) != Some(&holder);
         self.observed = Some(observed);
         match step {
-            Step::Lost(error) => Err(Failed::Lost(error)),
-            Step::Wait => {
+            LeaseStep::Lost(error) => Err(Failed::Lost(error)),
+            LeaseStep::Wait => {
                 if changed {
                     tracing::info!(lease = self.name, %holder, "somebody else leads, standing by");
                 }
                 Ok(())
             }
-            Step::Acquire | Step::Renew => {
+            LeaseStep::Acquire | LeaseStep::Renew => {
                 let spec = held(&self.me, spec, &self.timing, now.wall);
                 match self.write(&lease, spec).await {
                     Ok(written) => {
@@ -376,15 +376,15 @@ mod tests {
         let shipped = seen(LeaseSpec::default());
         let (mine, other) = (seen(spec("me", old)), seen(spec("other", old)));
         let released = seen(released(spec("other", old), at(0.0).wall));
-        let lost = |e| Step::Lost(e);
+        let lost = |e| LeaseStep::Lost(e);
         for (name, observed, renewed, now, want) in [
-            ("shipped empty", &shipped, None, 100.0, Step::Acquire),
-            ("released", &released, None, 100.0, Step::Acquire),
-            ("alive", &other, None, 114.9, Step::Wait),
-            ("its times do not matter", &seen(spec("other", odd)), None, 116.0, Step::Acquire),
-            ("unchanged for its duration", &other, None, 115.1, Step::Acquire),
-            ("our write whose answer was lost", &mine, None, 100.0, Step::Acquire),
-            ("ours", &mine, Some(100 * SECOND), 102.0, Step::Renew),
+            ("shipped empty", &shipped, None, 100.0, LeaseStep::Acquire),
+            ("released", &released, None, 100.0, LeaseStep::Acquire),
+            ("alive", &other, None, 114.9, LeaseStep::Wait),
+            ("its times do not matter", &seen(spec("other", odd)), None, 116.0, LeaseStep::Acquire),
+            ("unchanged for its duration", &other, None, 115.1, LeaseStep::Acquire),
+            ("our write whose answer was lost", &mine, None, 100.0, LeaseStep::Acquire),
+            ("ours", &mine, Some(100 * SECOND), 102.0, LeaseStep::Renew),
             ("ours, too late", &mine, Some(100 * SECOND), 110.0, lost(LeaderError::NotRenewed(10 * SECOND))),
             ("taken", &other, Some(100 * SECOND), 102.0, lost(LeaderError::Taken("other".into()))),
         ] {
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(same.since, 100 * SECOND);
         let moved = Observation::next(Some(&same), spec("other", "2019-01-01T00:00:00Z"), at(112.0));
         assert_eq!(moved.since, 112 * SECOND);
-        assert_eq!(decide("me", &moved, None, &Timing::default(), at(120.0)), Step::Wait);
+        assert_eq!(decide("me", &moved, None, &Timing::default(), at(120.0)), LeaseStep::Wait);
     }
 
     #[test]

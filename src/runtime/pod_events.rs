@@ -52,9 +52,9 @@ pub(super) fn events(
     page_size: u32,
 ) -> impl Stream<Item = watcher::Result<Event<PodView>>> + Send {
     let source = Source { path: api.resource_url().to_owned(), client: api.into_client(), fields, page_size };
-    stream::unfold((source, State::Empty), async |(source, mut state)| {
+    stream::unfold((source, WatchState::Empty), async |(source, mut state)| {
         loop {
-            let Step { event, next } = source.step(state).await;
+            let WatchStep { event, next } = source.step(state).await;
             let next = next?;
             match event {
                 Some(event) => return Some((event, (source, next))),
@@ -73,7 +73,7 @@ struct Source {
     page_size: u32,
 }
 
-enum State {
+enum WatchState {
     /// Nothing is known.
     Empty,
     /// A list is being read.
@@ -95,17 +95,17 @@ enum State {
 
 type Frames = stream::BoxStream<'static, io::Result<Bytes>>;
 
-struct Step {
+struct WatchStep {
     event: Option<watcher::Result<Event<PodView>>>,
     /// None: the answer was not in protobuf.
-    next: Option<State>,
+    next: Option<WatchState>,
 }
 
-impl Step {
-    fn event(event: watcher::Result<Event<PodView>>, next: State) -> Self {
+impl WatchStep {
+    fn event(event: watcher::Result<Event<PodView>>, next: WatchState) -> Self {
         Self { event: Some(event), next: Some(next) }
     }
-    fn silent(next: State) -> Self {
+    fn silent(next: WatchState) -> Self {
         Self { event: None, next: Some(next) }
     }
     const fn not_protobuf() -> Self {
@@ -114,30 +114,33 @@ impl Step {
 }
 
 impl Source {
-    async fn step(&self, state: State) -> Step {
+    async fn step(&self, state: WatchState) -> WatchStep {
         match state {
-            State::Empty => {
-                Step::event(Ok(Event::Init), State::Listing { page: VecDeque::new(), next: None, version: None })
-            }
-            State::Listing { mut page, next, version } => match (page.pop_front(), &next, version) {
+            WatchState::Empty => WatchStep::event(
+                Ok(Event::Init),
+                WatchState::Listing { page: VecDeque::new(), next: None, version: None },
+            ),
+            WatchState::Listing { mut page, next, version } => match (page.pop_front(), &next, version) {
                 (Some(item), _, version) => match v1::Pod::decode(item) {
-                    Ok(pod) => Step::event(Ok(Event::InitApply(pod.into())), State::Listing { page, next, version }),
+                    Ok(pod) => {
+                        WatchStep::event(Ok(Event::InitApply(pod.into())), WatchState::Listing { page, next, version })
+                    }
                     // The others are not kept waiting for it.
                     Err(error) => {
                         let error = Error::InitialListFailed(malformed(error.into()));
-                        Step::event(Err(error), State::Listing { page, next, version })
+                        WatchStep::event(Err(error), WatchState::Listing { page, next, version })
                     }
                 },
-                (None, None, Some(version)) => Step::event(Ok(Event::InitDone), State::Listed { version }),
+                (None, None, Some(version)) => WatchStep::event(Ok(Event::InitDone), WatchState::Listed { version }),
                 (None, _, _) => self.list(next).await,
             },
-            State::Listed { version } => self.watch(version).await,
-            State::Watching { version, frames, empty_since } => self.next(version, frames, empty_since).await,
+            WatchState::Listed { version } => self.watch(version).await,
+            WatchState::Watching { version, frames, empty_since } => self.next(version, frames, empty_since).await,
         }
     }
 
-    async fn list(&self, next: Option<String>) -> Step {
-        let failed = |error| Step::event(Err(Error::InitialListFailed(error)), State::Empty);
+    async fn list(&self, next: Option<String>) -> WatchStep {
+        let failed = |error| WatchStep::event(Err(Error::InitialListFailed(error)), WatchState::Empty);
         let params = ListParams {
             field_selector: self.fields.clone(),
             limit: Some(self.page_size),
@@ -146,7 +149,7 @@ impl Source {
         };
         let body = match self.ask(kube::core::Request::new(&self.path).list(&params)).await {
             Ok(Some(answer)) => answer.into_body().collect().await,
-            Ok(None) => return Step::not_protobuf(),
+            Ok(None) => return WatchStep::not_protobuf(),
             Err(error) => return failed(error),
         };
         let list: v1::PodList = match body.map(|body| protobuf::decode(body.to_bytes())) {
@@ -158,60 +161,66 @@ impl Source {
         let some = |text: Option<String>| text.filter(|text| !text.is_empty());
         let (version, next) = (some(resource_version), some(next));
         if version.is_none() && next.is_none() {
-            return Step::event(Err(Error::NoResourceVersion), State::Empty);
+            return WatchStep::event(Err(Error::NoResourceVersion), WatchState::Empty);
         }
-        Step::silent(State::Listing { page: list.items.into(), next, version })
+        WatchStep::silent(WatchState::Listing { page: list.items.into(), next, version })
     }
 
-    async fn watch(&self, version: String) -> Step {
+    async fn watch(&self, version: String) -> WatchStep {
         let params =
             WatchParams { field_selector: self.fields.clone(), timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
         match self.ask(kube::core::Request::new(&self.path).watch(&params, &version)).await {
             Ok(Some(answer)) => {
                 let frames = frames(answer);
-                Step::silent(State::Watching { version, frames, empty_since: Some(Instant::now()) })
+                WatchStep::silent(WatchState::Watching { version, frames, empty_since: Some(Instant::now()) })
             }
-            Ok(None) => Step::not_protobuf(),
+            Ok(None) => WatchStep::not_protobuf(),
             Err(error) => {
                 let is_too_old = matches!(&error, kube::Error::Api(status) if status.code == 410);
-                let state = if is_too_old { State::Empty } else { State::Listed { version } };
-                Step::event(Err(Error::WatchStartFailed(error)), state)
+                let state = if is_too_old { WatchState::Empty } else { WatchState::Listed { version } };
+                WatchStep::event(Err(Error::WatchStartFailed(error)), state)
             }
         }
     }
 
-    async fn next(&self, version: String, mut frames: Frames, empty_since: Option<Instant>) -> Step {
+    async fn next(&self, version: String, mut frames: Frames, empty_since: Option<Instant>) -> WatchStep {
         let frame = match frames.next().await {
             Some(Ok(frame)) => frame,
             Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                return Step::event(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
+                return WatchStep::event(
+                    Err(Error::WatchFailed(kube::Error::ReadEvents(error))),
+                    WatchState::Listed { version },
+                );
             }
             Some(Err(_)) | None if empty_since.is_some_and(|since| since.elapsed() < SHORTEST_WATCH) => {
                 let error = io::Error::new(io::ErrorKind::UnexpectedEof, "the watch ended at once");
-                return Step::event(Err(Error::WatchFailed(kube::Error::ReadEvents(error))), State::Listed { version });
+                return WatchStep::event(
+                    Err(Error::WatchFailed(kube::Error::ReadEvents(error))),
+                    WatchState::Listed { version },
+                );
             }
             // Its time is over, or the connection broke in the middle of an event.
-            Some(Err(_)) | None => return Step::silent(State::Listed { version }),
+            Some(Err(_)) | None => return WatchStep::silent(WatchState::Listed { version }),
         };
-        let Seen { event, version } = match read_event(frame) {
+        let WatchEvent { event, version } = match read_event(frame) {
             Ok(seen) => seen,
             Err(Trouble::Malformed(error)) => {
-                let state = State::Watching { version, frames, empty_since: None };
-                return Step::event(Err(Error::WatchFailed(malformed(error))), state);
+                let state = WatchState::Watching { version, frames, empty_since: None };
+                return WatchStep::event(Err(Error::WatchFailed(malformed(error))), state);
             }
             Err(Trouble::Server(status)) => {
                 let state = if status.code == 410 {
-                    State::Empty
+                    WatchState::Empty
                 } else {
-                    State::Watching { version, frames, empty_since: None }
+                    WatchState::Watching { version, frames, empty_since: None }
                 };
-                return Step::event(Err(Error::WatchError(status)), state);
+                return WatchStep::event(Err(Error::WatchError(status)), state);
             }
         };
         if version.is_empty() {
-            return Step::event(Err(Error::NoResourceVersion), State::Empty);
+            return WatchStep::event(Err(Error::NoResourceVersion), WatchState::Empty);
         }
-        Step { event: event.map(Ok), next: Some(State::Watching { version, frames, empty_since: None }) }
+        WatchStep { event: event.map(Ok), next: Some(WatchState::Watching { version, frames, empty_since: None }) }
     }
 
     /// The answer to a request. None: it is not in protobuf.
@@ -247,7 +256,7 @@ fn frames(answer: Response<Body>) -> Frames {
     FramedRead::new(body, codec).map_ok(bytes::BytesMut::freeze).boxed()
 }
 
-struct Seen {
+struct WatchEvent {
     /// None: a bookmark.
     event: Option<Event<PodView>>,
     /// Up to which the watch has come.
@@ -266,7 +275,7 @@ impl<E: Into<Malformed>> From<E> for Trouble {
     }
 }
 
-fn read_event(frame: Bytes) -> Result<Seen, Trouble> {
+fn read_event(frame: Bytes) -> Result<WatchEvent, Trouble> {
     let event = v1::WatchEvent::decode(frame)?;
     let object = event.object.and_then(|object| object.raw).unwrap_or_default();
     let kind = event.r#type.unwrap_or_default();
@@ -280,7 +289,7 @@ fn read_event(frame: Bytes) -> Result<Seen, Trouble> {
         "DELETED" => Some(Event::Delete(pod)),
         _ => Some(Event::Apply(pod)),
     };
-    Ok(Seen { event, version })
+    Ok(WatchEvent { event, version })
 }
 
 fn status(status: v1::Status) -> Status {

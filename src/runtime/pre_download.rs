@@ -59,11 +59,11 @@ pub struct PreDownloads {
     only_namespace: Option<Arc<str>>,
     kind: &'static str,
     pods: Arc<PodControl>,
-    known: Mutex<Known>,
+    known: Mutex<KnownJobs>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownJobs {
     /// When it was last found that the API server does not know them.
     absent_at: Option<Duration>,
     /// Their names, by the UID of the owner. None: not listed yet.

@@ -18,7 +18,7 @@ use crate::{
     domain::workload::{
         make,
         owner::OwnerRef,
-        revisions::{self, Choice, Known},
+        revisions::{self, Choice, KnownRevision},
     },
     k8s::{path, revision, selector},
 };
@@ -78,7 +78,7 @@ pub struct Chosen {
     /// How often the name of a new revision was taken, with those that were counted before.
     pub collisions: i32,
     /// Every revision of the workload, oldest first.
-    pub known: Vec<Known>,
+    pub known: Vec<KnownRevision>,
     /// The number that it has now, if it is an older one that became the newest again.
     pub rolled_back: Option<i64>,
 }
@@ -110,7 +110,7 @@ pub struct Resolved {
     /// How often the name of a new revision was taken.
     pub collisions: i32,
     /// All of them, oldest first. None while nobody has needed them.
-    pub known: Option<Arc<Vec<Known>>>,
+    pub known: Option<Arc<Vec<KnownRevision>>>,
     /// The number that the update revision has now, if it was an older one and has just become the newest again.
     pub rolled_back: Option<i64>,
 }
@@ -122,12 +122,12 @@ impl Resolved {
     }
 
     /// A revision, by its full or its short name.
-    pub fn find(&self, name: &str) -> Option<&Known> {
+    pub fn find(&self, name: &str) -> Option<&KnownRevision> {
         self.all().iter().find(|known| revision::is_same(&known.name, name))
     }
 
     /// All of them, as far as they are known.
-    pub fn all(&self) -> &[Known] {
+    pub fn all(&self) -> &[KnownRevision] {
         self.known.as_ref().map(|known| known.as_slice()).unwrap_or_default()
     }
 }
@@ -164,7 +164,7 @@ impl Revisions {
     ///
     /// # Errors
     /// Those of the API server; also 409 of an adoption. Another one if there are more to adopt than one call does.
-    pub async fn list(&self, of: &History<'_>) -> kube::Result<Vec<Known>> {
+    pub async fn list(&self, of: &History<'_>) -> kube::Result<Vec<KnownRevision>> {
         let api = self.api(&of.owner.namespace);
         let mut params = ListParams::default().labels(&selector::text_of(of.selector)).limit(PAGE);
         let (mut known, mut adopted) = (Vec::new(), 0);
@@ -311,7 +311,7 @@ impl Revisions {
         data: &Value,
         number: i64,
         mut collisions: i32,
-    ) -> kube::Result<(Known, i32)> {
+    ) -> kube::Result<(KnownRevision, i32)> {
         let api = self.api(&of.owner.namespace);
         let mut names = 0;
         loop {
@@ -354,7 +354,7 @@ impl Revisions {
     ///
     /// # Errors
     /// Those of the API server, but that one.
-    pub async fn make_first(&self, of: &History<'_>, data: &Value) -> kube::Result<Option<Known>> {
+    pub async fn make_first(&self, of: &History<'_>, data: &Value) -> kube::Result<Option<KnownRevision>> {
         match self.create(&of.owner.namespace, &of.wanted(data, 1, 0)).await {
             Ok(made) => Ok(Some(known_of(&made))),
             Err(error) if code(&error) == Some(409) => Ok(None),
@@ -378,7 +378,7 @@ impl Revisions {
         api: &Api<DynamicObject>,
         owner: &OwnerRef,
         orphan: &DynamicObject,
-    ) -> kube::Result<Option<Known>> {
+    ) -> kube::Result<Option<KnownRevision>> {
         let metadata = &orphan.metadata;
         if metadata.deletion_timestamp.is_some() || !live::may_adopt(&self.client, owner).await? {
             return Ok(None);
@@ -404,10 +404,10 @@ impl Revisions {
     pub async fn truncate(
         &self,
         namespace: &str,
-        known: &[Known],
+        known: &[KnownRevision],
         live: &BTreeSet<&str>,
         limit: i32,
-    ) -> kube::Result<Vec<Known>> {
+    ) -> kube::Result<Vec<KnownRevision>> {
         self.delete(namespace, known, revisions::superfluous(known, live, limit)).await
     }
 
@@ -415,7 +415,12 @@ impl Revisions {
     ///
     /// # Errors
     /// The first one of the API server, when everything has been tried.
-    pub async fn delete(&self, namespace: &str, known: &[Known], superfluous: Vec<&Known>) -> kube::Result<Vec<Known>> {
+    pub async fn delete(
+        &self,
+        namespace: &str,
+        known: &[KnownRevision],
+        superfluous: Vec<&KnownRevision>,
+    ) -> kube::Result<Vec<KnownRevision>> {
         let api = self.api(namespace);
         let (mut left, mut failure) = (known.to_vec(), None);
         for old in superfluous {
@@ -439,8 +444,8 @@ fn controller_uid(object: &DynamicObject) -> Option<&str> {
     owners.next().map(|owner| owner.uid.as_str())
 }
 
-fn known_of(object: &DynamicObject) -> Known {
-    Known {
+fn known_of(object: &DynamicObject) -> KnownRevision {
+    KnownRevision {
         name: object.metadata.name.clone().unwrap_or_default(),
         uid: object.metadata.uid.clone().unwrap_or_default(),
         version: object.metadata.resource_version.clone(),

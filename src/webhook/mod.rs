@@ -7,6 +7,7 @@
 //! To add a handler: write its file under `kinds` and one entry in [`HANDLERS`], for a kind of ours with
 //! [`Handler::pair`]. Routes, registration and RBAC follow from the table.
 
+pub mod announced;
 pub mod broadcast_job_spec;
 pub mod image_job_spec;
 pub mod kinds;
@@ -23,6 +24,7 @@ use std::sync::{Arc, LazyLock};
 use prometheus_client::metrics::counter::Counter;
 
 use self::{
+    announced::Announced,
     kinds::{
         advanced_cron_job, broadcast_job, clone_set, container_recreate_request, daemon_set, deletion_protection,
         ephemeral_job, image_pull_job, persistent_pod_state, pod, pod_budget, pod_probe_marker, pod_unavailable_budget,
@@ -68,6 +70,10 @@ pub struct Context {
     pub pod_states: Arc<PodStates>,
     /// The WorkloadSpreads.
     pub spreads: Arc<Spreads>,
+    /// Namespaces in which the API server has to ask about new Pods.
+    pub for_new_pods: Announced,
+    /// Namespaces in which it has to ask PodUnavailableBudgets.
+    pub for_budgets: Announced,
     /// For events.
     pub events: Recorder,
 }
@@ -85,7 +91,20 @@ impl Context {
         let pod_states = PodStates::new(client.clone());
         let (events, send) = Recorder::new(client.clone(), "kruise-webhook", "", events_dropped);
         let spreads = Spreads::new(client.clone(), &gates, namespace.clone(), events.clone());
-        (Self { gates, client, namespace, budgets, sidecars, pod_states, spreads, events }, send)
+        let (for_new_pods, for_budgets) = Default::default();
+        let context = Self {
+            gates,
+            client,
+            namespace,
+            budgets,
+            sidecars,
+            pod_states,
+            spreads,
+            for_new_pods,
+            for_budgets,
+            events,
+        };
+        (context, send)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Sidecars that end with the main containers of their Pods, on a real node: behind the gate SidecarTerminator, which is all that
 //! it needs.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Look, Test, in_namespace, shell};
 use serde_json::{Value, json};
@@ -87,7 +89,25 @@ pub(crate) async fn jobs_end_with_their_sidecars() -> Result<()> {
         Ok(())
     })
     .await?;
+    a_sidecar_without_a_hook_stops_at_once().await?;
     a_sidecar_that_crashes_first_restarts().await
+}
+
+/// kubelet may notice only after 90 s that a Pod was ended by somebody else. Without a hook nobody waits for that.
+async fn a_sidecar_without_a_hook_stops_at_once() -> Result<()> {
+    in_namespace("terminator-plain", async |t| {
+        let both = [SWITCH, IGNORE].map(|name| json!({ "name": name, "value": "true" }));
+        let proxy = shell("proxy", "trap 'exit 0' TERM; while :; do sleep 1; done").with("/env", json!(both));
+        t.create(job("plain", "OnFailure", "sleep 2", proxy)).await?;
+        let complete = |o: &Value| o.array("/status/conditions").iter().any(|c| c.text("/type") == "Complete");
+        t.wait_for("Job", "plain", "to be complete", LONG, complete).await?;
+        let name = only_pod(t, "plain").await?.text("/metadata/name").to_owned();
+        let stopped = |o: &Value| o.array("/status/containerStatuses").iter().all(|s| s.has("/state/terminated"));
+        let pod = t.wait_for("Pod", &name, "to have stopped", Duration::from_secs(30), stopped).await?;
+        ensure!(restarts(&pod, "proxy") == 0 && pod.text("/status/phase") == "Succeeded", "{pod:#}");
+        Ok(())
+    })
+    .await
 }
 
 /// A sidecar that crashes before the main container ends restarts as the policy says, and the Job completes.

@@ -40,7 +40,7 @@ pub(super) struct Done {
 }
 
 /// What came of a step with one Pod.
-enum Step {
+enum StepResult {
     Done,
     /// The Pod has changed: the next pass decides anew.
     Nothing,
@@ -86,9 +86,9 @@ impl Controller {
             );
         for tried in tried.await.0 {
             match tried {
-                Ok(Step::Done) => pass.again = true,
-                Ok(Step::Nothing) => pass.look_after(Some(AFTER_CONFLICT)),
-                Ok(Step::Refused) => pass.look_after(Some(AFTER_REFUSAL)),
+                Ok(StepResult::Done) => pass.again = true,
+                Ok(StepResult::Nothing) => pass.look_after(Some(AFTER_CONFLICT)),
+                Ok(StepResult::Refused) => pass.look_after(Some(AFTER_REFUSAL)),
                 Err(error) => done.refused = done.refused.or(pass.note(Err(error))),
             }
         }
@@ -142,18 +142,18 @@ impl Controller {
         seen: &BroadcastSeen,
         action: &BroadcastAction,
         refusals: &Refusals,
-    ) -> kube::Result<Step> {
+    ) -> kube::Result<StepResult> {
         let (pod, because) = match action {
             BroadcastAction::Delete { pod, because } => (pod, Some(*because)),
             BroadcastAction::Stop { pod } => (pod, None),
-            _ => return Ok(Step::Nothing),
+            _ => return Ok(StepResult::Nothing),
         };
-        let Some(view) = seen.views.get(pod) else { return Ok(Step::Nothing) };
-        let Some(_held) = self.pods.hold(view) else { return Ok(Step::Nothing) };
+        let Some(view) = seen.views.get(pod) else { return Ok(StepResult::Nothing) };
+        let Some(_held) = self.pods.hold(view) else { return Ok(StepResult::Nothing) };
         let Some(because) = because else { return self.stop(work, view).await };
         match self.context.budgets.may_take(view, (Operation::Delete, false), refusals).await {
             Verdict::Yes => {}
-            Verdict::No | Verdict::Undecided => return Ok(Step::Refused),
+            Verdict::No | Verdict::Undecided => return Ok(StepResult::Refused),
         }
         let result = self.pods.delete(view).await;
         self.metrics.count("delete", result.is_ok());
@@ -171,10 +171,10 @@ impl Controller {
                 self.pods.warning(&work.owner, "FailedDelete", &message);
             }
         }
-        result.map(|()| Step::Done)
+        result.map(|()| StepResult::Done)
     }
 
-    async fn stop(&self, work: &BroadcastWork, view: &PodView) -> kube::Result<Step> {
+    async fn stop(&self, work: &BroadcastWork, view: &PodView) -> kube::Result<StepResult> {
         let result = self.pods.try_patch(view, Part::Whole, &make::stop()).await;
         self.metrics.count("stop", result.is_ok());
         match &result {
@@ -186,13 +186,13 @@ impl Controller {
                     view.node_meant()
                 );
                 self.pods.warning(&work.owner, "RestartLimitExceeded", &message);
-                Ok(Step::Done)
+                Ok(StepResult::Done)
             }
-            Ok(None) => Ok(Step::Nothing),
+            Ok(None) => Ok(StepResult::Nothing),
             Err(error) => {
                 let message = format!("Error stopping: {}: {error}", view.name());
                 self.pods.warning(&work.owner, "FailedStop", &message);
-                result.map(|_| Step::Nothing)
+                result.map(|_| StepResult::Nothing)
             }
         }
     }

@@ -91,8 +91,6 @@ struct Controller {
 struct BroadcastMemory {
     /// Its spec, or why it cannot be followed, for one generation and its annotations.
     spec: Option<(Option<i64>, Annotations, ReadSpec)>,
-    /// This process has seen it before its begin.
-    is_new: bool,
     begin: Option<Sighting>,
     /// This process has seen it before its end.
     was_active: bool,
@@ -300,14 +298,9 @@ impl Controller {
         let status = job.status.clone().unwrap_or_default();
         let ages = self.memories.with(key, |memory| {
             let age = match status.start_time {
-                None => {
-                    memory.is_new = true;
-                    Duration::ZERO
-                }
-                Some(start) => {
-                    let seen = if memory.is_new { Sighting::live(now) } else { Sighting::found(now, start) };
-                    memory.begin.get_or_insert(seen).age(now)
-                }
+                // This pass writes the start.
+                None => memory.begin.get_or_insert(Sighting::live(now)).age(now),
+                Some(start) => memory.begin.get_or_insert_with(|| Sighting::found(now, start)).age(now),
             };
             let ended = match status.completion_time {
                 None => {

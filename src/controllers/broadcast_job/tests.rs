@@ -248,6 +248,16 @@ async fn f35_the_deadline_ends_a_job_after_a_restart_of_the_manager() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn f35_the_deadline_counts_from_the_start_if_nothing_happens_in_between_too() {
+    let world = World::new(0, &json!({"completionPolicy": {"activeDeadlineSeconds": 10}}));
+    world.pass().await.unwrap();
+    assert_eq!(world.phase(), "running");
+    tokio::time::advance(Duration::from_secs(11)).await;
+    world.pass().await.unwrap();
+    assert_eq!(world.phase(), "failed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn f39_a_pod_over_its_restart_limit_is_stopped_and_the_job_goes_on() {
     let spec = json!({"failurePolicy": {"type": "Continue", "restartLimit": 1}, "template": {"spec": {"restartPolicy": "OnFailure"}}});
     let world = World::new(2, &spec);

@@ -105,8 +105,9 @@ impl Controller {
         for done in done {
             match done {
                 Refreshed::Written => written = true,
-                Refreshed::Nothing | Refreshed::Waits(_) => {}
+                Refreshed::Nothing => {}
                 Refreshed::Later(after) => pass.next.look_after(Some(after)),
+                Refreshed::Waits(waiting) => pass.next.look_after(waiting.look),
             }
         }
         pass.note(failure.map_or(Ok(written), Err), |outcome| &mut outcome.update_error);
@@ -128,8 +129,8 @@ impl Controller {
         };
         let waits_in = self.memories.waits_in(&key, view.uid());
         let refreshed = self.in_place.refresh(by, view, needed, waits_in.as_deref(), now).await?;
-        if let Refreshed::Waits(version) = &refreshed {
-            self.memories.keep_waiting(&key, view.uid(), version);
+        if let Refreshed::Waits(waiting) = &refreshed {
+            self.memories.keep_waiting(&key, view.uid(), &waiting.version);
         }
         Ok(refreshed)
     }

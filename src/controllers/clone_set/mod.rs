@@ -248,12 +248,22 @@ impl Controller {
         pass.next.look_after(self.record(&clone_set, &resolved, &seen, &pass).await?);
         pass.next.look_after(seen.next_look);
         pass.next.note(self.forget_names(&clone_set, &seen).await.map(|()| false));
+        let resolved = self.as_recorded(&clone_set, resolved);
         pass.next.note(self.tidy(&clone_set, &resolved, &seen).await.map(|()| false));
         if pass.next.error.is_none() && pass.next.next_look().is_none() {
             // Everything is as it should be, maybe for weeks: it costs no memory.
             drop(self.memories.take_found(key));
         }
         pass.next.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// The revisions, with the current one that the status names by now. A pass over no Pods ends a roll-out at once, and
+    /// nothing wakes the CloneSet for that write. If it did not get through, the one before still counts.
+    fn as_recorded(&self, clone_set: &CloneSet, resolved: Resolved) -> Resolved {
+        let now = self.clone_sets.get(&ObjectKey::of(clone_set));
+        let recorded = now.as_ref().and_then(|now| Some(now.status.as_ref()?.current_revision.as_str()));
+        let known = recorded.and_then(|name| resolved.find(name)).map(|known| known.name.clone());
+        Resolved { current: known.unwrap_or(resolved.current), ..resolved }
     }
 
     /// Creates, changes and deletes Pods and claims. A refusal prevents nothing else. Returns what is there afterwards.
@@ -269,7 +279,7 @@ impl Controller {
     ) -> CloneSetObjects {
         pass.note(self.release(clone_set, &seen).await, |outcome| &mut outcome.scale_error);
         let mut seen = self.see_writes(clone_set, seen, pass);
-        pass.next.look_after(self.pre_download(clone_set, resolved).await);
+        pass.next.look_after(self.pre_download(clone_set, resolved, &seen).await);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             // Ids of claims that go are not used again in this pass.
             pass.note(self.drop_claims(clone_set, &seen).await, |outcome| &mut outcome.scale_error);

@@ -9,7 +9,7 @@ use crate::{
     domain::{
         kinds::clone_set::plan::{OwnMark, Pod},
         pod::{
-            available::until_ready_for_long,
+            available::{pending, until_ready_for_long},
             order::{Candidate, Phase},
             refresh::state_of,
         },
@@ -130,6 +130,7 @@ pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Opt
         is_ready_now: in_service && until.is_some(),
         is_in_grace: view.in_place().is_some_and(|notes| notes.grace.is_some()),
         is_updating: view.in_place().is_some(),
+        pending: pending(view).map(Box::new),
     };
     (pod, until.filter(|until| !until.is_zero()))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Controller, Resolved};
+use super::{Controller, Resolved, observe::CloneSetObjects};
 use crate::{
     api::{apps::clone_set::CloneSet, feature_gates::gate},
     domain::{
@@ -18,12 +18,20 @@ use crate::{
             rollout::Invalid,
         },
     },
+    k8s::revision,
     runtime::{pre_download::Update, watches::ObjectKey},
 };
 
 impl Controller {
     /// Does what is due; says when to try again.
-    pub(super) async fn pre_download(&self, clone_set: &CloneSet, resolved: &Resolved) -> Option<Duration> {
+    ///
+    /// Pods are counted here, not taken from the status: the status that this pass writes wakes nobody.
+    pub(super) async fn pre_download(
+        &self,
+        clone_set: &CloneSet,
+        resolved: &Resolved,
+        seen: &CloneSetObjects,
+    ) -> Option<Duration> {
         let gates = &self.context.gates;
         if !gates.enabled(gate::PRE_DOWNLOAD) || !gates.enabled(gate::KRUISE_DAEMON) {
             return None;
@@ -32,14 +40,16 @@ impl Controller {
         let notes = self.memories.pre_download(&key);
         let (from, to) = (resolved.current.as_str(), resolved.update.as_str());
         let update = Update { owner: &owner, generation: clone_set.metadata.generation.unwrap_or_default(), from, to };
-        let decide = async |revision: &Value| {
+        let updated_ready = seen.pods.iter().filter(|pod| pod.is_ready && revision::is_same(&pod.revision, to)).count();
+        let updated_ready = i32::try_from(updated_ready).unwrap_or(i32::MAX);
+        let decide = async |object: &Value| {
             let resolved = self.with_known(clone_set, resolved).await?;
             let template = resolved.template(from).unwrap_or_default();
             // What the API server can resize matters to no image.
             let changes = Rules::of(self.in_place.allowed(gates).await.unwrap_or_default(), gates);
             let known = resolved.known.as_deref().map(Vec::as_slice).unwrap_or_default();
             let in_place = one_update::difference(clone_set, known, (from, to), changes).map(drop);
-            Ok(match pre_download::observed(clone_set, &owner, (&template, revision), in_place) {
+            Ok(match pre_download::observed(clone_set, &owner, (&template, object), updated_ready, in_place) {
                 Ok(observed) => rules::decide(&observed),
                 Err(Invalid(why)) => Decision::Refuse(why),
             })

@@ -14,6 +14,7 @@ use crate::{
     domain::kinds::clone_set::make,
     runtime::{
         apply::code,
+        in_place::RESIZE_LOOK,
         lock,
         pass::{AFTER_CONFLICT, AFTER_REFUSAL},
         slow_start::WAVE,
@@ -547,6 +548,20 @@ async fn the_history_is_cut() {
 }
 
 #[tokio::test]
+async fn without_pods_the_pass_that_sees_a_new_template_cuts_the_history_too() {
+    let world = World::new();
+    world.put_clone_set(json!({"replicas": 0, "revisionHistoryLimit": 0}));
+    world.settle().await.unwrap();
+    world.put_clone_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}]}}}));
+    assert_eq!(world.settle().await.unwrap(), Requeue::Await, "no other pass comes");
+    let path = "/apis/apps/v1/namespaces/ns/controllerrevisions/";
+    let server = lock(&world.server);
+    let left: Vec<&str> = server.objects.keys().filter_map(|key| key.strip_prefix(path)).collect();
+    let status = &server.objects["/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web"]["status"];
+    assert_eq!(left, [status["updateRevision"].as_str().unwrap()]);
+}
+
+#[tokio::test]
 async fn a_partition_keeps_pods_and_makes_new_ones_on_both_revisions() {
     let world = World::new();
     world.put_clone_set(json!({}));
@@ -747,6 +762,32 @@ async fn gate_resize_changes_resources_in_place_and_in_service() {
             assert!(after.iter().all(|pod| pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] == "Normal"));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_goes_on_is_looked_at_again_because_its_end_may_wake_nobody() {
+    let world = World::with_gates(&["InPlaceWorkloadVerticalScaling=true"]);
+    let container = |cpu: &str| {
+        let resources = json!({"requests": {"cpu": cpu}});
+        let containers = json!([{"name": "main", "image": "i:1", "resources": resources}]);
+        json!({"replicas": 1, "template": {"spec": {"containers": containers}}})
+    };
+    // Once more when the status, which could wait, is due.
+    let settle_all = async || {
+        world.settle().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.settle().await.unwrap()
+    };
+    let state = || world.pods()[0]["metadata"]["labels"]["lifecycle.apps.kruise.io/state"].clone();
+    world.put_clone_set(container("100m"));
+    world.go_on().await;
+    assert_eq!(settle_all().await, Requeue::Await, "nothing waits");
+    world.put_clone_set(container("200m"));
+    for _ in 0..2 {
+        assert_eq!((settle_all().await, state()), (Requeue::After(RESIZE_LOOK), json!("Updating")));
+    }
+    world.play();
+    assert_eq!((settle_all().await, state()), (Requeue::Await, json!("Normal")));
 }
 
 #[tokio::test]

@@ -245,12 +245,13 @@ impl Controller {
         let Some(any) = new.or(old) else { return };
         if new.is_none() {
             lock(&self.state).nodes.remove(any.name());
-            self.wake_waiting();
         }
         let facts =
             |node: &Arc<NodeView>| (node.ready, node.is_deleting(), node.labels.clone(), node.metadata.uid.clone());
         if old.map(facts) != new.map(facts) {
             self.node_queue.add(ObjectKey::of(any.as_ref()));
+            // It may have been the only node that they waited for.
+            self.wake_waiting();
         }
     }
 

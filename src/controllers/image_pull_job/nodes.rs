@@ -68,7 +68,8 @@ impl Controller {
                 memory.ready = None;
                 return Ok(Requeue::Await);
             }
-            let since = node.ready_since.unwrap_or(now.wall);
+            // Without a time it has been so for long.
+            let since = node.ready_since.unwrap_or(jiff::Timestamp::UNIX_EPOCH);
             let ready = memory.ready.get_or_insert_with(|| Sighting::found(now, since));
             self.context.settings.images.creation_delay.saturating_sub(ready.age(now))
         };

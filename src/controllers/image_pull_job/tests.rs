@@ -337,6 +337,41 @@ async fn e19_a_node_is_ready_for_a_while_first() {
 }
 
 #[tokio::test]
+async fn a_node_without_a_time_has_been_ready_for_long() {
+    let mut world = World::new();
+    world.controller.context.settings.images.creation_delay = Duration::from_secs(30);
+    let node =
+        json!({"metadata": {"name": "n", "uid": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    world.controller.context.nodes.store().upsert(serde_json::from_value(node).unwrap());
+    world.run_nodes().await;
+    assert!(lock(&world.server).objects.contains_key(&format!("{NODE_IMAGES}/n")));
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_a_node_to_get_ready_looks_again_when_it_does_not() {
+    let mut world = World::new();
+    world.controller.context.settings.images.creation_delay = Duration::from_secs(30);
+    let put = |ready: &str| {
+        let since = clock::now().wall.to_string();
+        let node = json!({"metadata": {"name": "n", "uid": "n"}, "status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}]}});
+        let (old, new) = world.controller.context.nodes.store().upsert(serde_json::from_value(node).unwrap());
+        world.controller.node_changed(&Change::Applied { old: old.as_ref(), new: &new.unwrap(), initial: false });
+    };
+    put("True");
+    world.put_job("j", json!({}));
+    let queue = &world.controller.job_queue;
+    while let Some(key) = queue.begin() {
+        queue.done::<String>(key, Ok(Requeue::Await));
+    }
+    world.run_job("j").await;
+    assert_ne!(world.job("j")["status"]["phase"], "Completed", "its node is coming");
+    put("Unknown");
+    assert_eq!(queue.begin(), Some(ObjectKey::new("ns", "j")));
+    world.run_job("j").await;
+    assert!(world.job("j")["status"]["completionTime"].is_string(), "{}", world.job("j")["status"]);
+}
+
+#[tokio::test]
 async fn e19_virtual_nodes_and_those_without_a_daemon_for_them_have_no_node_image() {
     let world = World::new();
     for (name, labels) in [

@@ -22,7 +22,7 @@ use crate::{
     api::apps::pod_probe_marker::{MarkedProbe, PodProbeMarker},
     domain::node::probes::{
         FAILED, SUCCEEDED, UNKNOWN, entries, full_name, is_eligible,
-        marks::{self, Gone, Keys, Outcome},
+        marks::{self, Gone, Keys, MarkedResult},
         name_of, parts_of,
     },
     k8s::{
@@ -43,7 +43,7 @@ struct Judged<'a> {
     markers: Vec<&'a PodProbeMarker>,
     /// PodProbeMarkers whose probes stay as they are for now.
     held: Vec<Box<str>>,
-    outcomes: Vec<Outcome<'a>>,
+    outcomes: Vec<MarkedResult<'a>>,
     /// What it may still carry and nobody wants.
     gone: Gone,
 }
@@ -114,9 +114,9 @@ fn of_state<'a>(
     probe: &'a MarkedProbe,
     probes: &'a NodeProbes,
     pod: &PodView,
-) -> Option<Outcome<'a>> {
+) -> Option<MarkedResult<'a>> {
     let state = probes.state(pod.uid(), &full_name(name_of(marker), &probe.name))?;
-    Some(Outcome {
+    Some(MarkedResult {
         marker,
         probe,
         state: &state.state,
@@ -128,14 +128,14 @@ fn of_state<'a>(
 }
 
 /// The result of a probe of a serverless Pod: somebody else probes, and writes the condition.
-fn of_condition<'a>(marker: &'a PodProbeMarker, probe: &'a MarkedProbe, pod: &PodView) -> Option<Outcome<'a>> {
+fn of_condition<'a>(marker: &'a PodProbeMarker, probe: &'a MarkedProbe, pod: &PodView) -> Option<MarkedResult<'a>> {
     let condition = pod.condition(&probe.pod_condition_type)?;
     let state = match condition.status.as_str() {
         "True" => SUCCEEDED,
         "False" => FAILED,
         _ => UNKNOWN,
     };
-    Some(Outcome { marker, probe, state, message: "", probed: None, transition: None, writes_condition: false })
+    Some(MarkedResult { marker, probe, state, message: "", probed: None, transition: None, writes_condition: false })
 }
 
 impl Controller {
@@ -244,7 +244,13 @@ impl Controller {
         (is_clean, Err(error))
     }
 
-    async fn bring(&self, pod: &PodView, outcomes: &[Outcome<'_>], gone: &Gone, fingerprint: u64) -> kube::Result<()> {
+    async fn bring(
+        &self,
+        pod: &PodView,
+        outcomes: &[MarkedResult<'_>],
+        gone: &Gone,
+        fingerprint: u64,
+    ) -> kube::Result<()> {
         let Some(live) = self.read(pod).await? else { return Ok(()) };
         if let Some(patch) = marks::patch(&live, outcomes, gone) {
             let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), pod.namespace());
@@ -286,6 +292,6 @@ impl Controller {
 }
 
 /// For the log.
-fn shown(outcomes: &[Outcome<'_>]) -> Vec<String> {
+fn shown(outcomes: &[MarkedResult<'_>]) -> Vec<String> {
     outcomes.iter().map(|o| format!("{}={}", full_name(name_of(o.marker), &o.probe.name), o.state)).collect()
 }

@@ -60,12 +60,12 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Results {
     pub(super) uid: Box<str>,
-    pub(super) states: Box<[State]>,
+    pub(super) states: Box<[ProbeState]>,
 }
 
 /// One result. Most messages are those of thousands of others.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct State {
+pub(super) struct ProbeState {
     pub(super) name: Text,
     pub(super) state: Text,
     pub(super) message: Text,
@@ -82,7 +82,7 @@ impl NodeProbes {
         self.entries.iter().find(|entry| &*entry.uid == uid)
     }
 
-    pub(super) fn state(&self, uid: &str, probe: &str) -> Option<&State> {
+    pub(super) fn state(&self, uid: &str, probe: &str) -> Option<&ProbeState> {
         let results = self.results.iter().find(|results| &*results.uid == uid)?;
         results.states.iter().find(|state| state.name == *probe)
     }
@@ -109,7 +109,7 @@ impl From<NodePodProbe> for NodeProbes {
             name: pod.name.into(),
             uid: pod.uid.into(),
         };
-        let state = |state: ContainerProbeState| State {
+        let state = |state: ContainerProbeState| ProbeState {
             name: state.name.as_str().into(),
             state: state.state.as_str().into(),
             // A daemon that is not ours may say more than a condition of a Pod is to have.

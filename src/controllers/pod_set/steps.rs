@@ -21,7 +21,7 @@ use crate::{
     runtime::{
         apply::{code, is_refusal, namespace_is_ending},
         clock,
-        in_place::{Refreshed, Refreshing, Target},
+        in_place::{Refreshed, Refreshing, Target, Waiting},
         pass::AFTER_CONFLICT,
         pod_control::Part,
         slow_start::{each, slow_start},
@@ -170,8 +170,9 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 Refreshed::Written => written = true,
                 Refreshed::Nothing => {}
                 Refreshed::Later(after) => pass.common.look_after(Some(after)),
-                Refreshed::Waits(version) => {
+                Refreshed::Waits(Waiting { version, look }) => {
                     self.with(key, |memory| drop(memory.waits_in.insert(view.uid().to_owned(), version)));
+                    pass.common.look_after(look);
                 }
             }
         }

@@ -29,7 +29,7 @@ use crate::{
         content::{Content, ResourceKind},
         copy::{self, CopyObject, is_copy},
         memory::{Done, Expected, Operation},
-        plan::{Step, Steps},
+        plan::{CopyStep, Steps},
     },
     k8s::{path, pointer::escaped},
     runtime::{
@@ -107,15 +107,15 @@ impl Controller {
         }
     }
 
-    async fn step(&self, job: &Job, step: Step) -> kube::Result<()> {
+    async fn step(&self, job: &Job, step: CopyStep) -> kube::Result<()> {
         // What is no longer wanted is not done: a copy may be the source by now.
         let is_wanted = || {
             let now = self.distributions.get(&job.key);
             now.is_some_and(|now| now.metadata.generation == job.object.metadata.generation)
         };
         let (namespace, operation) = match &step {
-            Step::Copy(namespace) => (namespace, Operation::Get),
-            Step::Remove(namespace) => (namespace, Operation::Delete),
+            CopyStep::Copy(namespace) => (namespace, Operation::Get),
+            CopyStep::Remove(namespace) => (namespace, Operation::Delete),
         };
         let work = async {
             // Held in memory several times while it is sent.
@@ -125,8 +125,8 @@ impl Controller {
                 return Ok(None);
             }
             match &step {
-                Step::Copy(namespace) => self.copy(job, namespace).await.map(Some),
-                Step::Remove(namespace) => self.remove(job, namespace).await.map(Some),
+                CopyStep::Copy(namespace) => self.copy(job, namespace).await.map(Some),
+                CopyStep::Remove(namespace) => self.remove(job, namespace).await.map(Some),
             }
         };
         let result = tokio::time::timeout(STEP_TIMEOUT, work).await.unwrap_or_else(|_| {

@@ -32,7 +32,7 @@ use crate::{
         content::{Content, Fingerprint, fingerprint},
         copy::{self, Distributor, Wanted},
         memory::DistributionMemory,
-        plan::{Facts, Seen, Steps, Survey, is_watched},
+        plan::{Facts, SeenCopy, Steps, Survey, is_watched},
         spec::{DistributionSpec, NamespaceFacts, NamespaceView, Relation, Source, TargetSpec, identity},
         status::{self, About, Situation},
     },
@@ -364,17 +364,17 @@ impl Controller {
     }
 
     /// What has the name of the copies, by namespace.
-    fn seen(&self, job: &Job) -> Option<BTreeMap<Arc<str>, Seen>> {
+    fn seen(&self, job: &Job) -> Option<BTreeMap<Arc<str>, SeenCopy>> {
         let store = self.watched.copies(&job.spec.name)?;
         let wanted = job.content.as_ref();
         let wanted = wanted.map(|(content, fingerprint)| Wanted::of(content, *fingerprint, job.distributor()));
         let seen = store.list().into_iter().map(|view| {
             let seen = if !view.is_copy(job.object.name()) {
-                Seen::Others
+                SeenCopy::Others
             } else if view.is_ending {
-                Seen::Ending
+                SeenCopy::Ending
             } else {
-                Seen::Copy { fits: wanted.as_ref().is_some_and(|wanted| view.fits(wanted)) }
+                SeenCopy::Copy { fits: wanted.as_ref().is_some_and(|wanted| view.fits(wanted)) }
             };
             (view.namespace.clone(), seen)
         });

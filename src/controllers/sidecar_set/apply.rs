@@ -65,7 +65,7 @@ impl Tried {
 }
 
 /// What is to be decided after each Pod.
-struct Outcome {
+struct AfterPod {
     /// Whether it has been left as it is, certainly.
     is_untouched: bool,
     /// Whether the others are not tried in this pass.
@@ -188,7 +188,7 @@ impl Controller {
     }
 
     /// Takes note of what came of a Pod.
-    fn note(&self, job: &Job, turn: Turn, tried: Tried, pass: &mut Pass) -> Outcome {
+    fn note(&self, job: &Job, turn: Turn, tried: Tried, pass: &mut Pass) -> AfterPod {
         let operation = match turn {
             Turn::Reset(_) => "reset",
             Turn::Update(_) => "update",
@@ -205,22 +205,22 @@ impl Controller {
             Tried::Written => {
                 pass.again = true;
                 tracing::info!(set = job.spec.name, pod = name, operation, "sidecars changed in place");
-                Outcome { is_untouched: false, is_over: false }
+                AfterPod { is_untouched: false, is_over: false }
             }
             Tried::Changed => {
                 pass.look_after(Some(AFTER_CONFLICT));
-                Outcome { is_untouched: true, is_over: false }
+                AfterPod { is_untouched: true, is_over: false }
             }
-            Tried::Kept => Outcome { is_untouched: true, is_over: false },
-            Tried::Undecided => Outcome { is_untouched: true, is_over: true },
+            Tried::Kept => AfterPod { is_untouched: true, is_over: false },
+            Tried::Undecided => AfterPod { is_untouched: true, is_over: true },
             Tried::Unwritable(why) => {
                 failed = Some(why.to_string());
-                Outcome { is_untouched: true, is_over: false }
+                AfterPod { is_untouched: true, is_over: false }
             }
             Tried::Failed(error) => {
                 let is_untouched = is_refusal(&error);
                 failed = pass.note(Err(error));
-                Outcome { is_untouched, is_over: !is_untouched }
+                AfterPod { is_untouched, is_over: !is_untouched }
             }
         };
         if !is_left {

@@ -22,7 +22,7 @@ use crate::{
 
 /// What the last pass knew of the revisions of a SidecarSet. It can be lost.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct LastRevisions {
     /// The revisions of its Pods.
     used: BTreeSet<String>,
     /// There are no more than are to be kept.
@@ -33,7 +33,7 @@ pub(super) struct Seen {
     version: Option<String>,
 }
 
-impl Seen {
+impl LastRevisions {
     /// Whether one that was in use may be superfluous now. No event says so: revisions are not watched.
     fn may_shrink(&self, used: &BTreeSet<String>, is_settled: bool) -> bool {
         !self.is_short && (!self.used.is_subset(used) || is_settled && !self.was_settled)
@@ -48,14 +48,14 @@ impl Controller {
         job: &Job,
         observed: &Observed,
         counts: &Counts,
-        seen: &Seen,
+        seen: &LastRevisions,
     ) -> kube::Result<(String, i32)> {
         let Job { spec, before, object, .. } = job;
         let name = revision::name(&spec.name, &revision::hash_of(&spec.data, before.collision_count));
         let revisions = observed.judged.iter().map(|pod| pod.revision.clone());
         let used: BTreeSet<String> = revisions.filter(|name| !name.is_empty()).collect();
         let is_settled = counts.matched > 0 && counts.updated == counts.matched;
-        let mut now = Seen { used, was_settled: seen.was_settled || is_settled, ..seen.clone() };
+        let mut now = LastRevisions { used, was_settled: seen.was_settled || is_settled, ..seen.clone() };
         // A version that is a label alone changes without a new generation.
         let is_label = object["spec"]["customVersion"].as_str().is_none_or(str::is_empty);
         let is_renamed =
@@ -73,7 +73,7 @@ impl Controller {
         Ok(found)
     }
 
-    async fn find_revision(&self, job: &Job, now: &mut Seen) -> kube::Result<(String, i32)> {
+    async fn find_revision(&self, job: &Job, now: &mut LastRevisions) -> kube::Result<(String, i32)> {
         let Job { spec, before, object, .. } = job;
         let owner = OwnerRef { namespace: self.context.namespace.to_string(), ..OwnerRef::of(job.set.as_ref()) };
         let of_set = BTreeMap::from([(labels::SIDECAR_SET_NAME.to_owned(), spec.name.clone())]);
@@ -145,11 +145,15 @@ mod tests {
     #[test]
     fn d24_revisions_are_looked_at_when_one_goes_out_of_use() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<String>>();
-        let seen =
-            |used: &[&str], is_short, was_settled| Seen { used: names(used), is_short, was_settled, ..Seen::default() };
+        let seen = |used: &[&str], is_short, was_settled| LastRevisions {
+            used: names(used),
+            is_short,
+            was_settled,
+            ..LastRevisions::default()
+        };
         for (before, used, is_settled, wanted) in [
-            (Seen::default(), &["a"][..], false, false),
-            (Seen::default(), &["a"], true, true),
+            (LastRevisions::default(), &["a"][..], false, false),
+            (LastRevisions::default(), &["a"], true, true),
             (seen(&["a"], false, true), &["a"], true, false),
             (seen(&["a", "b"], false, false), &["a", "b"], false, false),
             (seen(&["a", "b"], false, false), &["b", "c"], false, true),

@@ -16,7 +16,7 @@ use crate::{api::apps::sidecar_set::SidecarSet, domain::kinds::sidecar_set::matc
 /// A SidecarSet as the store holds it.
 #[derive(Clone, Debug, Default, Resource)]
 #[resource(inherit = "SidecarSet")]
-pub(super) struct Known {
+pub(super) struct StoredSidecarSet {
     /// Name, UID, resourceVersion, generation, creation and deletion time; nothing else is kept.
     metadata: ObjectMeta,
     /// All of it but `managedFields`, as JSON.
@@ -27,7 +27,7 @@ pub(super) struct Known {
     injects: bool,
 }
 
-impl Known {
+impl StoredSidecarSet {
     /// All of it.
     pub(super) fn object(&self) -> Value {
         // It was written by us, so it can be read.
@@ -75,7 +75,7 @@ impl Known {
     }
 }
 
-impl<'de> Deserialize<'de> for Known {
+impl<'de> Deserialize<'de> for StoredSidecarSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Value::deserialize(deserializer)?;
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -108,7 +108,7 @@ pub(super) struct Target(pub(super) Arc<(Arc<str>, Aim)>);
 
 impl Target {
     /// None: its selectors cannot be read.
-    pub(super) fn of(set: &Known) -> Option<Self> {
+    pub(super) fn of(set: &StoredSidecarSet) -> Option<Self> {
         let aim = Aim::of(&set.object()["spec"]).ok()?;
         Some(Self(Arc::new((set.name().into(), aim))))
     }
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    fn set(generation: i64, labels: &Value, status: &Value) -> Known {
+    fn set(generation: i64, labels: &Value, status: &Value) -> StoredSidecarSet {
         serde_json::from_value(json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet",
             "metadata": {"name": "logs", "uid": "u", "resourceVersion": "7", "generation": generation, "labels": labels,
                 "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "x"}]},
@@ -152,7 +152,7 @@ mod tests {
         assert!(object["metadata"]["managedFields"].is_null());
         assert_eq!((known.name(), known.uid(), known.metadata.generation), ("logs", "u", Some(3)));
         assert!(known.created().is_some() && !known.is_deleting());
-        assert_eq!(SidecarSet::api_version(&()), Known::api_version(&()));
+        assert_eq!(SidecarSet::api_version(&()), StoredSidecarSet::api_version(&()));
     }
 
     #[test]
@@ -179,14 +179,14 @@ mod tests {
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
             line.trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
         };
-        let store = crate::runtime::watches::Store::<Known>::new(None);
+        let store = crate::runtime::watches::Store::<StoredSidecarSet>::new(None);
         let mut index = crate::domain::kinds::sidecar_set::matching::Index::<Target>::default();
         let mut put = |i: usize| {
             let mut object = recorded[0].clone();
             object["metadata"]["name"] = format!("set-{i}").into();
             object["metadata"]["uid"] = format!("{i:08}-1111-4222-8333-444455556666").into();
             object["spec"]["namespace"] = format!("namespace-{}", i / 10).into();
-            let known: Known = serde_json::from_value(object).unwrap();
+            let known: StoredSidecarSet = serde_json::from_value(object).unwrap();
             let target = Target::of(&known).unwrap();
             index.insert(&target, target.aim());
             store.upsert(known);

@@ -34,8 +34,8 @@ use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{
-    history::Seen,
-    known::{Known, Target},
+    history::LastRevisions,
+    known::{StoredSidecarSet, Target},
     mark::Marks,
     metrics::Metrics,
     missed::Missed,
@@ -96,7 +96,7 @@ const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
 
 struct Controller {
     context: Context,
-    sets: Arc<Store<Known>>,
+    sets: Arc<Store<StoredSidecarSet>>,
     namespaces: Arc<Store<Namespace>>,
     /// Which SidecarSets may be for a Pod.
     index: Mutex<Index<Target>>,
@@ -123,7 +123,7 @@ struct SidecarMemory {
     /// How many Pods have its containers.
     pods: usize,
     /// Its revisions.
-    seen: Seen,
+    seen: LastRevisions,
     /// UIDs of the Pods whose lack of them an event has reported.
     reported: BTreeSet<String>,
     /// How many were to be updated in place in the last pass and cannot be; in the first one, what the status says.
@@ -134,7 +134,7 @@ struct SidecarMemory {
 /// A SidecarSet in one pass.
 struct Job {
     key: ObjectKey,
-    set: Arc<Known>,
+    set: Arc<StoredSidecarSet>,
     object: Value,
     spec: Spec,
     before: SidecarSetStatus,
@@ -174,7 +174,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_set, on_namespace, this) = (self.clone(), self.clone(), self.clone());
-        let sets: Api<DeserializeGuard<Known>> = Api::all(self.context.client.clone());
+        let sets: Api<DeserializeGuard<StoredSidecarSet>> = Api::all(self.context.client.clone());
         let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();
@@ -190,7 +190,7 @@ impl Controller {
         runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
-    fn set_changed(&self, change: &Change<'_, Known>) {
+    fn set_changed(&self, change: &Change<'_, StoredSidecarSet>) {
         match change {
             Change::Applied { old, new, .. } => {
                 if old.is_none_or(|old| !old.has_same_spec(new)) {
@@ -214,7 +214,7 @@ impl Controller {
     }
 
     /// Puts a SidecarSet where it is found by its Pods. If it is for others than before they are to be looked for.
-    fn aim(&self, set: &Known) {
+    fn aim(&self, set: &StoredSidecarSet) {
         let target = Target::of(set).filter(|target| !target.aim().is_for_nobody());
         let Some(target) = target else {
             lock(&self.index).remove(set.name());
@@ -301,7 +301,7 @@ impl Controller {
     }
 
     /// What was refused of what may be tried again, and what is known of the revisions.
-    fn remembered(&self, job: &Job, observed: &observe::Observed) -> (Turns<Turn>, Seen) {
+    fn remembered(&self, job: &Job, observed: &observe::Observed) -> (Turns<Turn>, LastRevisions) {
         self.memories.enter(&job.key, job.set.uid());
         let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();

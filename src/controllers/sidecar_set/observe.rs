@@ -14,7 +14,7 @@ use crate::{
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
         notes::injected_into,
-        pod::{Judged, Seen, annotations},
+        pod::{Judged, SidecarPod, annotations},
         spec::Spec,
     },
     k8s::{
@@ -203,7 +203,7 @@ impl Controller {
             if !self.is_open(&pod) || !self.fits(&pod, &spec.aim, &mut namespaces) {
                 continue;
             }
-            let Ok(mut seen) = Seen::of(&pod, &annotations(&pod)) else {
+            let Ok(mut seen) = SidecarPod::of(&pod, &annotations(&pod)) else {
                 observed.uninjected += 1;
                 continue;
             };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::Api;
 
-use super::{Controller, known::Known};
+use super::{Controller, known::StoredSidecarSet};
 use crate::{
     api::apps::sidecar_set::SidecarSetStatus,
     runtime::{clock, status_writer::json_of},
@@ -14,7 +14,7 @@ impl Controller {
     /// Writes the status if it says anything else than the recorded one; counts a second apart. Returns when to look again.
     pub(super) async fn record(
         &self,
-        set: &Known,
+        set: &StoredSidecarSet,
         recorded: Option<&SidecarSetStatus>,
         wanted: &SidecarSetStatus,
     ) -> kube::Result<Option<Duration>> {
@@ -27,7 +27,7 @@ impl Controller {
         };
         let is_settled = wanted.updated_ready_pods == wanted.matched_pods;
         let can_wait = !is_settled && recorded.is_some_and(|recorded| words(recorded) == words(wanted));
-        let api: Api<Known> = Api::all(self.context.client.clone());
+        let api: Api<StoredSidecarSet> = Api::all(self.context.client.clone());
         let (recorded, wanted) = (json_of(recorded)?, json_of(Some(wanted))?);
         let outcome = self.status.write((&api, &*self.sets), set, (&recorded, &wanted), can_wait, clock::now()).await?;
         Ok(outcome.look_after())

@@ -17,7 +17,7 @@ use crate::{
     domain::{
         budgets::unavailable::Operation,
         kinds::sidecar_set::{
-            repair::{self, Member, Progress, Step},
+            repair::{self, Member, Progress, RepairStep},
             status::{self, Repair},
         },
         workload::owner::OwnerRef,
@@ -201,10 +201,10 @@ impl Controller {
             let step = progress.step(&members, now);
             under_way -= usize::from(had_place && !progress.is_under_way());
             match step {
-                Step::Nothing => {}
-                Step::Wait(after) => pass.look_after(after),
-                Step::Stop(pod) => stopped = Some(pod),
-                Step::Evict(uid) => {
+                RepairStep::Nothing => {}
+                RepairStep::Wait(after) => pass.look_after(after),
+                RepairStep::Stop(pod) => stopped = Some(pod),
+                RepairStep::Evict(uid) => {
                     let pod = pods.iter().find(|pod| pod.uid() == uid).cloned();
                     chosen.extend(pod.map(|pod| Chosen { owner: owner.clone(), members, pod }));
                 }

@@ -22,7 +22,7 @@ use crate::{
         feature_gates::gate,
         group_of, labels,
     },
-    domain::pod::sidecar_terminator::{self, Step},
+    domain::pod::sidecar_terminator::{self, TerminatorStep},
     k8s::{pod::PodView, rbac::Rule, time::rfc3339},
     runtime::{
         apply::{code, is_refusal},
@@ -171,10 +171,10 @@ impl Controller {
         result
     }
 
-    async fn carry_out(&self, pod: &PodView, step: &Step) -> kube::Result<Requeue> {
+    async fn carry_out(&self, pod: &PodView, step: &TerminatorStep) -> kube::Result<Requeue> {
         match step {
-            Step::Stop { request, containers } => self.stop(pod, request, containers).await,
-            Step::End { phase } => {
+            TerminatorStep::Stop { request, containers } => self.stop(pod, request, containers).await,
+            TerminatorStep::End { phase } => {
                 let message =
                     "the main containers have ended, and so do the sidecars: by the sidecar terminator of Kruise";
                 let condition = json!({"type": labels::CONDITION_SIDECAR_TERMINATED, "status": "True", "reason": REASON,
@@ -185,7 +185,7 @@ impl Controller {
                 let said = format!("the main containers have ended: made the Pod {phase}, so that its sidecars end");
                 self.write(pod, Part::Status, patch, &said).await
             }
-            Step::SwapImages(images) => {
+            TerminatorStep::SwapImages(images) => {
                 let containers: Vec<_> =
                     images.iter().map(|(name, image)| json!({"name": name, "image": image})).collect();
                 let names: Vec<&str> = images.iter().map(|(name, _)| name.as_str()).collect();

@@ -71,10 +71,14 @@ struct World {
 
 impl World {
     fn new(policy: &str, env: &[&str]) -> Self {
+        Self::with_hooks(policy, env, json!(null))
+    }
+
+    fn with_hooks(policy: &str, env: &[&str], hooks: Value) -> Self {
         let env: Vec<Value> = env.iter().map(|name| json!({"name": name, "value": "true"})).collect();
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns", "uid": "u1", "resourceVersion": "1"},
             "spec": {"nodeName": "n", "restartPolicy": policy,
-                "containers": [{"name": "main", "image": "m:1"}, {"name": "proxy", "image": "p:1", "env": env}]},
+                "containers": [{"name": "main", "image": "m:1"}, {"name": "proxy", "image": "p:1", "env": env, "lifecycle": hooks}]},
             "status": {"phase": "Running", "containerStatuses": [
                 {"name": "main", "state": {"terminated": {"exitCode": 0}}}, {"name": "proxy", "state": {"running": {}}}]}});
         let played = Arc::new(Mutex::new(Played { pod: pod.clone(), version: 1, ..Played::default() }));
@@ -123,7 +127,8 @@ async fn sw_b3_a_sidecar_whose_exit_code_counts_gets_one_request() {
 
 #[tokio::test]
 async fn sw_b5_an_ignored_exit_code_ends_the_pod_by_one_write_of_its_phase() {
-    let world = World::new("Never", &[SWITCH, labels::ENV_IGNORE_EXIT_CODE]);
+    let both = [SWITCH, labels::ENV_IGNORE_EXIT_CODE];
+    let world = World::with_hooks("Never", &both, json!({"preStop": {"exec": {}}}));
     world.look().await.unwrap();
     let writes = world.writes();
     assert_eq!((writes.len(), writes[0].0.as_str()), (1, &*format!("PATCH {POD}/status")));
@@ -134,6 +139,12 @@ async fn sw_b5_an_ignored_exit_code_ends_the_pod_by_one_write_of_its_phase() {
     assert!(matches!(world.look().await.unwrap(), Requeue::After(left) if left > Duration::from_secs(50)));
     assert!(world.writes().is_empty());
     assert!(lock(&world.played).requests.is_empty(), "preStop would run twice");
+
+    let world = World::new("Never", &both);
+    world.look().await.unwrap();
+    world.look().await.unwrap();
+    let calls: Vec<String> = world.writes().into_iter().map(|(call, _)| call).collect();
+    assert_eq!(calls, [format!("PATCH {POD}/status"), format!("POST {REQUESTS}")], "nothing would run twice");
 }
 
 #[tokio::test]

@@ -199,9 +199,15 @@ impl Controller {
         if resolved.known.is_none() {
             return Ok(());
         }
+        // The pass that ends an update has recorded another current revision by now, and nothing wakes the set for that
+        // write. If it did not get through, the one before still counts.
+        let set = self.sets.get(&job.key);
+        let recorded = set.as_ref().and_then(|set| Some(set.status.as_ref()?.current_revision.as_str()));
+        let current = recorded.and_then(|name| resolved.find(name)).map_or(&resolved.current, |known| &known.name);
+        let resolved = Resolved { current: current.clone(), ..resolved.clone() };
         let pods = seen.pods.iter().map(|pod| pod.revision.as_str());
         let limit = job.spec.revision_history_limit;
-        let resolved = self.revisions.tidy(&job.key.namespace, resolved, pods, limit).await?;
+        let resolved = self.revisions.tidy(&job.key.namespace, &resolved, pods, limit).await?;
         if resolved.known.is_none() {
             self.common.memories.with(&job.key, |memory| memory.common.waits_in.clear());
         }

@@ -7,14 +7,16 @@ use serde_json::Value;
 use super::{Controller, Job, Seen};
 use crate::{
     api::feature_gates::gate,
-    domain::{kinds::stateful_set::pre_download, workload::pre_download as rules},
-    k8s::revision,
+    domain::{
+        kinds::stateful_set::{pre_download, status},
+        workload::pre_download as rules,
+    },
     runtime::{pre_download::Update, revisions::Resolved},
 };
 
 impl Controller {
-    /// Does what is due; says when to try again. The jobs go in the pass that finds the update done: the status that this
-    /// pass writes wakes nobody.
+    /// Does what is due; says when to try again. Pods are counted here, and the jobs go in the pass that finds the update
+    /// done: the status that this pass writes wakes nobody.
     pub(super) async fn pre_download(&self, job: &Job, resolved: &Resolved, seen: &Seen) -> Option<Duration> {
         let gates = &self.context.gates;
         if !gates.enabled(gate::PRE_DOWNLOAD) || !gates.enabled(gate::KRUISE_DAEMON) {
@@ -28,8 +30,7 @@ impl Controller {
             // What the API server can resize matters to no image.
             let allowed = self.common.in_place.allowed(gates).await.unwrap_or_default();
             let template = resolved.template(from).unwrap_or_default();
-            let status = job.set.status.as_ref().filter(|status| revision::is_same(&status.update_revision, to));
-            let ready = status.map_or(0, |status| status.updated_ready_replicas);
+            let ready = status::updated_ready(&seen.pods, to);
             let annotations = job.set.metadata.annotations.as_ref();
             let between = (&template, object);
             let observed = pre_download::observed(&job.spec, &job.owner, annotations, between, ready, allowed);

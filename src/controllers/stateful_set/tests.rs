@@ -283,6 +283,26 @@ impl World {
         self.settle().await.unwrap();
     }
 
+    /// The same with only those passes that an event, or the pass before, asks for.
+    async fn follow(&self) {
+        let seen = || {
+            let pods = self.objects(PODS);
+            (of_each(&pods, "/metadata/uid"), of_each(&pods, "/status"))
+        };
+        for _ in 0..200 {
+            if let Requeue::After(after) = self.settle().await.unwrap() {
+                tokio::time::sleep(after).await;
+                continue;
+            }
+            let before = seen();
+            self.play();
+            if seen() == before {
+                return;
+            }
+        }
+        panic!("it goes on and on: {:#?}", self.writes());
+    }
+
     fn status(&self) -> Value {
         lock(&self.server).objects[SET]["status"].clone()
     }
@@ -475,6 +495,37 @@ async fn an_image_is_changed_in_place_from_the_highest_ordinal_down() {
     assert_eq!(revisions.len(), 2);
     let back = world.status()["currentRevision"].clone();
     assert_eq!((back == updated, &revisions[back.as_str().unwrap()]["revision"]), (false, &json!(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pass_that_ends_a_roll_out_cuts_the_history_too() {
+    let anew = json!({"updateStrategy": {"rollingUpdate": {"podUpdatePolicy": "ReCreate"}}});
+    for changes in [json!({}), anew, json!({"replicas": 0})] {
+        let world = World::new();
+        world.put_set(json!({"revisionHistoryLimit": 0}));
+        world.put_set(changes.clone());
+        world.follow().await;
+        world.put_set(
+            json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+        );
+        world.follow().await;
+        let status = world.status();
+        assert_eq!(status["currentRevision"], status["updateRevision"], "{changes}");
+        assert_eq!(names(&world.objects(REVISIONS)), [status["updateRevision"].as_str().unwrap()], "{changes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_end_of_a_roll_out_is_not_recorded_the_old_revision_stays() {
+    let world = World::new();
+    world.put_set(json!({"replicas": 0, "revisionHistoryLimit": 0}));
+    world.follow().await;
+    world.put_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}]}}}));
+    lock(&world.server).faults.push((Method::PATCH, SET.into(), 409));
+    world.controller.reconcile(&ObjectKey::new("ns", "web")).await.unwrap();
+    assert_eq!(world.objects(REVISIONS).len(), 2, "the status still names it");
+    world.follow().await;
+    assert_eq!(world.objects(REVISIONS).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

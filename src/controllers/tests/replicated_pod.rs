@@ -20,7 +20,7 @@ use crate::{
     domain::workload::{
         make::{self, PodParts},
         owner::OwnerRef,
-        revisions::Known,
+        revisions::KnownRevision,
         status::{self, Progress},
     },
     k8s::{pod::PodView, revision},
@@ -102,7 +102,7 @@ fn progress(spec: &ReplicatedPodSpec, status: &ReplicatedPodStatus, failure: Opt
 // Shell.
 
 /// Generation, update revision, collisions and all revisions.
-type Remembered = (i64, String, i32, Vec<Known>);
+type Remembered = (i64, String, i32, Vec<KnownRevision>);
 
 struct Controller {
     context: Context,
@@ -151,7 +151,7 @@ impl Controller {
         key: &ObjectKey,
         object: &ReplicatedPod,
         owner: &OwnerRef,
-    ) -> kube::Result<(String, i32, Vec<Known>)> {
+    ) -> kube::Result<(String, i32, Vec<KnownRevision>)> {
         let generation = object.metadata.generation.unwrap_or_default();
         if let Some(Some((of, update, collisions, known))) = self.memories.with(key, |memory| memory.clone())
             && of == generation

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::{Controller, UnitedJob};
 use crate::{
     api::labels,
-    domain::{kinds::united_deployment::typed, workload::revisions::Known},
+    domain::{kinds::united_deployment::typed, workload::revisions::KnownRevision},
     k8s::revision,
     runtime::{
         apply::code,
@@ -34,7 +34,7 @@ pub(super) struct ResolvedFor {
     pub(super) update: String,
     /// How often the name of a new one was taken.
     pub(super) collisions: i32,
-    known: Vec<Known>,
+    known: Vec<KnownRevision>,
 }
 
 impl Controller {

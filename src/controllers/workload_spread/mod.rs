@@ -118,6 +118,8 @@ struct Controller {
 struct SpreadMemory {
     /// The target, and when it was read.
     target: Option<(Duration, SpreadTargetView)>,
+    /// How often it was forgotten because it had changed: an answer that was asked for before may be outdated.
+    target_forgotten: u64,
     /// Of which version new Pods are, and when that was read.
     newest: Option<(Duration, Option<String>)>,
     /// The ReplicaSets of Pods that a Deployment selects.
@@ -237,7 +239,7 @@ impl Controller {
         for spread in self.spreads.by_index(&BY_TARGET, &target_text(&workload.namespace, group, kind, &workload.name))
         {
             let key = ObjectKey::of(spread.as_ref());
-            self.memories.with(&key, |memory| memory.target = None);
+            self.memories.with(&key, SpreadMemory::forget_target);
             self.queue.add(key);
         }
     }
@@ -320,8 +322,14 @@ impl Controller {
             Ok(resolved) => resolved,
             Err(hindrance) => {
                 let spec = SpreadSpec::of(spread).ok();
-                let status = status::status(spec.as_ref(), Err(&hindrance), &before, generation, now.wall);
-                return self.record(key, (spread, is_whole), &status, None, (now, pass)).await;
+                let plan = spec.as_ref().filter(|_| hindrance.leaves_no_pods()).map(|spec| {
+                    let ages = self.ages(key, &before, now);
+                    plan::without_pods(spec, &before, &ages, now)
+                });
+                pass.look_after(plan.as_ref().and_then(|plan| plan.look));
+                let outcome = Err((&hindrance, plan.as_ref()));
+                let status = status::status(spec.as_ref(), outcome, &before, generation, now.wall);
+                return self.record(key, (spread, is_whole), &status, plan.as_ref(), (now, pass)).await;
             }
         };
         let (pods, assigned) = self.observe(key, spread, &spec, &target, (now, &mut *pass)).await?;

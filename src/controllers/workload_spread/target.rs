@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
-use super::Controller;
+use super::{Controller, SpreadMemory};
 use crate::{
     api::{apps::workload_spread::WorkloadSpread, labels},
     domain::kinds::workload_spread::{
@@ -45,7 +45,14 @@ pub(super) struct SpreadTargetView {
     pub(super) above: Option<Above>,
     /// The selector of a Deployment: it controls no ReplicaSet with other Pods.
     pub(super) selector: Option<Selector>,
-    is_going: bool,
+}
+
+impl SpreadMemory {
+    /// The target has changed.
+    pub(super) fn forget_target(&mut self) {
+        self.target = None;
+        self.target_forgotten += 1;
+    }
 }
 
 impl Controller {
@@ -63,14 +70,19 @@ impl Controller {
         let kind = Kind::of(&spec.group, &spec.kind).filter(|_| spec.replicas_paths.is_empty());
         let is_followed = kind.is_some_and(|kind| self.replicas.knows(kind));
         pass.look_after((!is_followed).then_some(AFTER_UNWATCHED));
-        let known = self.memories.with(key, |memory| memory.target.clone()).flatten();
+        let known = self.memories.with(key, |memory| (memory.target.clone(), memory.target_forgotten));
+        let (known, forgotten) = known.unwrap_or_default();
         if let Some((_, target)) = known.filter(|(read, _)| is_followed && now.mono.saturating_sub(*read) < READ_LASTS)
         {
             return Ok(Ok(target));
         }
         let read = self.read_target(key, spread, spec).await?;
         let target = read.as_ref().ok().map(|target| (now.mono, target.clone()));
-        self.memories.with(key, |memory| memory.target = target);
+        self.memories.with(key, |memory| {
+            if memory.target_forgotten == forgotten {
+                memory.target = target;
+            }
+        });
         Ok(read)
     }
 
@@ -113,19 +125,20 @@ impl Controller {
                 return Ok(Err(SpreadHindrance::Invalid(why)));
             }
         };
+        let text = |pointer: &str| target.pointer(pointer).and_then(Value::as_str);
+        if text("/metadata/deletionTimestamp").is_some() {
+            return Ok(Err(SpreadHindrance::Going));
+        }
         let total = match replicas::total(spec, &target, configured.as_deref()) {
             Ok(total) => total,
             Err(Invalid(why)) => return Ok(Err(SpreadHindrance::Unreadable(why))),
         };
-        let text = |pointer: &str| target.pointer(pointer).and_then(Value::as_str);
-        let view = SpreadTargetView {
+        Ok(Ok(SpreadTargetView {
             uid: text("/metadata/uid").unwrap_or_default().to_owned(),
             total,
             above: Above::of(&target),
             selector: selector_of(&target).and_then(|selector| Selector::of(&selector).ok()),
-            is_going: text("/metadata/deletionTimestamp").is_some(),
-        };
-        Ok(if view.is_going { Err(SpreadHindrance::Going) } else { Ok(view) })
+        }))
     }
 
     /// Of which version new Pods are. Only while there are several of a Deployment, it and its ReplicaSets are read.

@@ -592,9 +592,89 @@ async fn a_target_that_is_not_there_is_waited_for() {
         (world.reason("ws").as_str(), &world.status("ws")["observedGeneration"]),
         ("Reconciling TargetMissing", &json!(1))
     );
+    assert_eq!(world.counts(), [(0, 2), (0, -1)], "there are no Pods");
     world.put(&format!("{SETS}web"), set(1));
     world.settle("ws").await;
     assert_eq!(world.reason("ws"), "Ready Spread");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_do_not_count_once_their_target_goes() {
+    let world = World::with(3, json!({}));
+    for (name, subset) in [("p1", "a"), ("p2", "a"), ("p3", "b")] {
+        world.pod(name, subset, noted(subset));
+    }
+    world.settle("ws").await;
+    assert_eq!(world.counts(), [(2, 0), (1, -1)]);
+    // In the foreground: the Pods go first.
+    world.change(&format!("{SETS}web"), json!({"metadata": {"deletionTimestamp": rfc3339(clock::now().wall)}}));
+    world.settle("ws").await;
+    assert_eq!((world.counts(), world.reason("ws").as_str()), (vec![(0, 2), (0, -1)], "Reconciling TargetDeleted"));
+    assert_eq!(world.status("ws")["versionedSubsetStatuses"], Value::Null);
+    lock(&world.server).remove(&format!("{SETS}web"));
+    world.settle("ws").await;
+    assert_eq!((world.counts(), world.reason("ws").as_str()), (vec![(0, 2), (0, -1)], "Reconciling TargetMissing"));
+    // A namesake has none of these Pods.
+    world.put(&format!("{SETS}web"), set(1));
+    world.pod("p4", "a", noted("a"));
+    world.settle("ws").await;
+    assert_eq!((world.counts(), world.reason("ws").as_str()), (vec![(1, 1), (0, -1)], "Ready Spread"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_webhook_records_while_there_is_no_target_keeps_its_place_for_its_time() {
+    let world = World::new();
+    world.put(&format!("{SPREADS}ws"), spread(json!({})));
+    world.settle("ws").await;
+    world.change(&format!("{SPREADS}ws"), creating(clock::now().wall));
+    let Requeue::After(after) = world.settle("ws").await else { panic!("it waits") };
+    assert!(after <= Duration::from_secs(28), "{after:?}");
+    assert_eq!((world.counts()[0], world.reason("ws").as_str()), ((0, 1), "Reconciling TargetMissing"));
+    tokio::time::advance(Duration::from_secs(28)).await;
+    world.settle("ws").await;
+    assert_eq!((world.counts()[0], &world.status("ws")["versionedSubsetStatuses"]), ((0, 2), &Value::Null));
+    let labels = metrics::ExpiryLabels { record: "creation" };
+    assert_eq!(world.controller.metrics.expired.get_or_create(&labels).get(), 0, "nobody has looked for the Pod");
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_stay_while_the_target_may_not_be_read() {
+    let world = World::with(2, json!({}));
+    world.pod("p1", "a", noted("a"));
+    world.settle("ws").await;
+    lock(&world.server).unreadable.push("/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web");
+    world.settle("ws").await;
+    assert_eq!((world.counts(), world.reason("ws").as_str()), (vec![(1, 1), (0, -1)], "Stalled TargetUnreadable"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_change_of_the_target_has_overtaken_is_not_remembered() {
+    let mut world = World::with(1, json!({}));
+    let watcher: Arc<Mutex<Option<Arc<Controller>>>> = Arc::default();
+    let (server, to_tell) = (world.server.clone(), watcher.clone());
+    let context = in_memory::context(move |parts, body| {
+        let answered = answer(&mut lock(&server), parts, body);
+        if parts.uri.path().starts_with(SETS)
+            && let Some(controller) = lock(&to_tell).take()
+        {
+            // The watch is faster than the answer.
+            let kind = Kind::of("apps.kruise.io", "CloneSet").unwrap();
+            controller.target_changed(kind, &ObjectKey::new("ns", "web"));
+        }
+        answered
+    });
+    world.controller = Arc::new(Controller::new(&context));
+    let is_remembered = |world: &World| {
+        let remembered = |memory: &mut SpreadMemory| memory.target.is_some();
+        world.controller.memories.with(&ObjectKey::new("ns", "ws"), remembered)
+    };
+    world.reconcile("ws").await.unwrap();
+    assert_eq!(is_remembered(&world), Some(true));
+    *lock(&watcher) = Some(world.controller.clone());
+    world.reconcile("ws").await.unwrap();
+    assert_eq!(is_remembered(&world), Some(false));
+    world.reconcile("ws").await.unwrap();
+    assert_eq!(is_remembered(&world), Some(true), "the next pass reads it again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -178,7 +178,7 @@ fn kubelet_replaces(container: &Value, entry: &RuntimeContainer, pod: &Value, st
     if plain_hashes(container).contains(&entry.hashes.plain_hash) {
         return false;
     }
-    // Either another image, or a kubelet whose hash is of the whole definition in an order that is not ours.
+    // Either another image, or a kubelet whose hash is of a definition with fields that the API server added.
     let Some(status) = status_of(pod, &entry.name) else { return true };
     match state.and_then(|state| state.last_container_statuses.get(&entry.name)) {
         Some(before) => before.image_id == text(status, "imageID"),

@@ -72,10 +72,48 @@ impl Lifecycle {
         self.in_place_update.as_ref().is_some_and(|hook| hook.is_hooked(pod))
     }
 
+    /// What an update in place of a Pod in this state begins with.
+    pub fn before_update<'a>(&self, pod: &impl Hooked, state: &'a State) -> BeforeUpdate<'a> {
+        let is_held = self.holds_update(pod);
+        match state {
+            State::None | State::PreparingNormal | State::Normal if is_held => {
+                BeforeUpdate::Announce { restore: false }
+            }
+            State::PreparingUpdate if is_held => BeforeUpdate::Held,
+            State::None | State::PreparingNormal | State::Normal | State::PreparingUpdate | State::Updating => {
+                BeforeUpdate::Nothing
+            }
+            State::Updated if self.in_place_update.is_some() => BeforeUpdate::Announce { restore: true },
+            State::Updated => BeforeUpdate::Refresh,
+            State::PreparingDelete => BeforeUpdate::Deletion,
+            State::Unknown(state) => BeforeUpdate::UnknownState(state),
+        }
+    }
+
     /// Whether a deletion that has been announced to the Pod cannot be taken back.
     pub fn deletion_is_final(&self) -> bool {
         [&self.pre_delete, &self.in_place_update].into_iter().flatten().any(|hook| hook.mark_pod_not_ready)
     }
+}
+
+/// What comes before an update in place of a Pod is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeforeUpdate<'a> {
+    /// Nothing: it can be written.
+    Nothing,
+    /// It is announced to the hook.
+    Announce {
+        /// The hook has to be put back first: an earlier update took it away.
+        restore: bool,
+    },
+    /// The hook has to let go of the Pod.
+    Held,
+    /// The Pod has to become Normal, which is done without a hook.
+    Refresh,
+    /// A deletion was announced to the Pod.
+    Deletion,
+    /// A release that knows this state has to get the Pod out of it.
+    UnknownState(&'a str),
 }
 
 /// The state of a Pod, from its label.

@@ -80,7 +80,8 @@ fn lacks_template_hash(pod: &PodView) -> bool {
     is_wanted && pod.labels.get(labels::POD_TEMPLATE_HASH).is_none()
 }
 
-/// Whether there is surely nothing to do for a Pod: most Pods most of the time.
+/// Whether there is nothing to do for a Pod, unless its hook lets it into service before it has a node: most Pods most of the
+/// time.
 pub fn is_at_rest(pod: &PodView) -> bool {
     let gate = labels::CONDITION_INPLACE_UPDATE_READY;
     let is_unbound_and_new = pod.node_name.is_empty() && pod.in_place().is_none() && pod.condition(gate).is_none();
@@ -92,6 +93,14 @@ pub fn is_at_rest(pod: &PodView) -> bool {
             && !lacks_template_hash(pod)
 }
 
+/// Whether a Pod leaves its preparation without having a node: its preNormal hook is complete.
+fn is_let_in(pod: &PodView, lifecycle: Option<&Lifecycle>) -> bool {
+    let observed =
+        lifecycle::ObservedPod { lifecycle, is_scheduled: false, is_on_update_revision: false, is_updated: false };
+    let state = state_of(pod);
+    state == State::PreparingNormal && lifecycle::refresh(&state, &observed, pod).is_some()
+}
+
 /// Decides what a Pod needs now. `update_revision` is the name of the revision that its workload goes to, `whole` the
 /// whole Pod, if it has been read.
 pub fn refresh(
@@ -101,7 +110,7 @@ pub fn refresh(
     update_revision: &str,
     now: Now,
 ) -> Refresh {
-    if is_at_rest(pod) {
+    if is_at_rest(pod) && !is_let_in(pod, lifecycle) {
         return Refresh::Nothing;
     }
     let is_fresh = pod.condition(labels::CONDITION_INPLACE_UPDATE_READY).is_none() && pod.in_place().is_none();
@@ -335,6 +344,22 @@ mod tests {
             pod(json!({"metadata": {"labels": {"lifecycle.apps.kruise.io/state": "PreparingNormal", "in": "yes"}}}));
         let Refresh::Status(patch) = run(&hooked, lifecycle) else { panic!() };
         assert_eq!(patch["metadata"]["labels"]["lifecycle.apps.kruise.io/state"], "Normal");
+    }
+
+    #[test]
+    fn case_29_a_new_pod_whose_hook_is_complete_needs_no_node() {
+        let lifecycle = json!({"preNormal": {"labelsHandler": {"in": "yes"}}});
+        let unbound = |labels: Value| fresh(json!({"metadata": {"labels": labels}, "spec": {"nodeName": null}}));
+        let Refresh::Status(patch) = run(&unbound(json!({"in": "yes"})), lifecycle.clone()) else { panic!() };
+        assert_eq!(patch["metadata"]["labels"], json!({"lifecycle.apps.kruise.io/state": "Normal"}));
+        assert_eq!(patch["metadata"].get("resourceVersion"), None, "the scheduler writes at the same time");
+        let conditions = patch["status"]["conditions"].as_array().unwrap();
+        let types: Vec<&str> = conditions.iter().filter_map(|condition| condition["type"].as_str()).collect();
+        assert_eq!(types, ["InPlaceUpdateReady", "KruisePodReady"], "it costs one write, as for a Pod with a node");
+        for (labels, lifecycle) in [(json!({"in": "no"}), lifecycle), (json!({"in": "yes"}), Value::Null)] {
+            assert_eq!(run(&unbound(labels), lifecycle), Refresh::Nothing);
+        }
+        assert_eq!(run(&pod(json!({"spec": {"nodeName": null}})), Value::Null), Refresh::Nothing, "nothing is left");
     }
 
     #[test]

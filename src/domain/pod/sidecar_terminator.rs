@@ -41,7 +41,7 @@ const PREFIX: &str = "sidecar-termination-";
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TerminatorStep {
     /// These containers get these images.
     SwapImages(Vec<(String, String)>),
     /// A request of this name stops these containers.
@@ -62,13 +62,13 @@ pub enum Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminatorPlan {
     /// What is done now, if anything.
-    pub step: Option<Step>,
+    pub step: Option<TerminatorStep>,
     /// None: an event will come.
     pub look: Option<Duration>,
 }
 
 impl TerminatorPlan {
-    fn step(step: Step) -> Self {
+    fn step(step: TerminatorStep) -> Self {
         Self { step: Some(step), look: None }
     }
 }
@@ -163,7 +163,7 @@ pub fn plan(
         .map(|(container, _)| container.name.as_str())
         .collect();
     if stop.is_empty() {
-        return TerminatorPlan::step(Step::End { phase: phase(pod) });
+        return TerminatorPlan::step(TerminatorStep::End { phase: phase(pod) });
     }
     request(pod, &stop, requests, now)
 }
@@ -192,20 +192,21 @@ fn after_the_end(
     if node_is_virtual || !pod.condition_is_true(labels::CONDITION_SIDECAR_TERMINATED) {
         return TerminatorPlan::default();
     }
-    let running: Vec<&str> = sidecars(pod)
-        .filter(|(container, _)| matches!(state(pod, container), ContainerState::Running { .. }))
-        .map(|(container, _)| container.name.as_str())
-        .collect();
-    if running.is_empty() {
-        return TerminatorPlan::default();
-    }
+    let running = sidecars(pod).map(|(container, _)| container);
+    let running = running.filter(|container| matches!(state(pod, container), ContainerState::Running { .. }));
     let grace = pod.spec.termination_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let patience = grace.map_or(DEFAULT_GRACE, Duration::from_secs).saturating_add(SLACK);
     let left = patience.saturating_sub(ended_for);
-    if !left.is_zero() {
-        return TerminatorPlan { step: None, look: Some(left) };
+    // Kubelet may notice the phase only after 90 s. What has no hook need not wait for that: nothing would run twice.
+    let (due, later): (Vec<&ContainerView>, Vec<_>) =
+        running.partition(|container| left.is_zero() || !container.has_pre_stop);
+    let look = (!later.is_empty()).then_some(left);
+    if due.is_empty() {
+        return TerminatorPlan { step: None, look };
     }
-    request(pod, &running, requests, now)
+    let due: Vec<&str> = due.into_iter().map(|container| container.name.as_str()).collect();
+    let plan = request(pod, &due, requests, now);
+    TerminatorPlan { look: plan.look.into_iter().chain(look).min(), ..plan }
 }
 
 /// Where no daemon is: another image ends a sidecar, and what has none goes with the Pod.
@@ -217,13 +218,13 @@ fn on_virtual_node(pod: &PodView, open: &[(&ContainerView, &EndsWithJob)]) -> Te
         .map(|(container, image)| (container.name.clone(), image.to_owned()))
         .collect();
     if !swaps.is_empty() {
-        return TerminatorPlan::step(Step::SwapImages(swaps));
+        return TerminatorPlan::step(TerminatorStep::SwapImages(swaps));
     }
     // They exit by themselves now.
     if with_image.count() > 0 {
         return TerminatorPlan::default();
     }
-    TerminatorPlan::step(Step::End { phase: phase(pod) })
+    TerminatorPlan::step(TerminatorStep::End { phase: phase(pod) })
 }
 
 /// The request that stops containers: one at a time, and after one that did not help another one, later each time.
@@ -247,7 +248,7 @@ fn request(pod: &PodView, containers: &[&str], requests: &[Arc<ContainerRecreate
         }
     };
     let containers = containers.iter().map(|name| (*name).to_owned()).collect();
-    TerminatorPlan::step(Step::Stop { request: request_name(pod.uid(), next), containers })
+    TerminatorPlan::step(TerminatorStep::Stop { request: request_name(pod.uid(), next), containers })
 }
 
 /// The name of the first request for a Pod is that of OpenKruise, which makes no others.

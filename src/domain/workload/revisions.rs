@@ -9,7 +9,7 @@ use crate::k8s::{canonical_json, revision};
 
 /// A ControllerRevision of the workload.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Known {
+pub struct KnownRevision {
     /// Its name.
     pub name: String,
     /// Its UID.
@@ -49,20 +49,20 @@ pub enum Choice {
 }
 
 /// The revision that a version means: the newest one with it.
-pub fn of_version<'a>(known: &'a [Known], version: &str) -> Option<&'a Known> {
+pub fn of_version<'a>(known: &'a [KnownRevision], version: &str) -> Option<&'a KnownRevision> {
     let with_it = known.iter().filter(|known| known.custom_version.as_deref() == Some(version));
     with_it.max_by_key(|known| known.number)
 }
 
 /// Oldest first.
-pub fn sort(known: &mut [Known]) {
+pub fn sort(known: &mut [KnownRevision]) {
     known.sort_by(|a, b| (a.number, a.created, &a.name).cmp(&(b.number, b.created, &b.name)));
 }
 
 /// Chooses the revision with `data`. `known` is sorted.
-pub fn choose(known: &[Known], data: &Value) -> Choice {
+pub fn choose(known: &[KnownRevision], data: &Value) -> Choice {
     let next = known.last().map_or(1, |newest| newest.number.saturating_add(1));
-    let is_it = |revision: &Known| !revision.is_deleting && is_same_data(&revision.data, data);
+    let is_it = |revision: &KnownRevision| !revision.is_deleting && is_same_data(&revision.data, data);
     match known.iter().rposition(is_it) {
         Some(index) if known[index + 1..].iter().all(|newer| newer.is_deleting) => Choice::Newest(index),
         Some(index) => Choice::Again(index, next),
@@ -95,20 +95,24 @@ fn trimmed(value: &Value) -> Value {
 }
 
 /// The revisions that are deleted, oldest first, so that at most `limit` remain of those that nobody is on.
-pub fn superfluous<'a>(known: &'a [Known], live: &BTreeSet<&str>, limit: i32) -> Vec<&'a Known> {
-    let is_live = |known: &Known| live.iter().any(|live| revision::is_same(live, &known.name));
-    let old: Vec<&Known> = known.iter().filter(|known| !known.is_deleting && !is_live(known)).collect();
+pub fn superfluous<'a>(known: &'a [KnownRevision], live: &BTreeSet<&str>, limit: i32) -> Vec<&'a KnownRevision> {
+    let is_live = |known: &KnownRevision| live.iter().any(|live| revision::is_same(live, &known.name));
+    let old: Vec<&KnownRevision> = known.iter().filter(|known| !known.is_deleting && !is_live(known)).collect();
     let keep = usize::try_from(limit.min(MOST_KEPT)).unwrap_or(0);
     old[..old.len().saturating_sub(keep)].to_vec()
 }
 
 /// The revisions that are deleted, oldest first, so that at most `limit` remain in total. Only those that somebody is on may
 /// be more; the newest one is never among them.
-pub fn superfluous_of_total<'a>(known: &'a [Known], live: &BTreeSet<&str>, limit: i32) -> Vec<&'a Known> {
-    let there: Vec<&Known> = known.iter().filter(|known| !known.is_deleting).collect();
+pub fn superfluous_of_total<'a>(
+    known: &'a [KnownRevision],
+    live: &BTreeSet<&str>,
+    limit: i32,
+) -> Vec<&'a KnownRevision> {
+    let there: Vec<&KnownRevision> = known.iter().filter(|known| !known.is_deleting).collect();
     let excess = there.len().saturating_sub(usize::try_from(limit.clamp(1, MOST_KEPT)).unwrap_or(1));
     let older = there.iter().copied().take(there.len().saturating_sub(1));
-    let is_live = |known: &&Known| live.iter().any(|live| revision::is_same(live, &known.name));
+    let is_live = |known: &&KnownRevision| live.iter().any(|live| revision::is_same(live, &known.name));
     older.filter(|known| !is_live(known)).take(excess).collect()
 }
 
@@ -118,19 +122,19 @@ mod tests {
 
     use super::*;
 
-    fn known(name: &str, number: i64, image: &str) -> Known {
-        Known {
+    fn known(name: &str, number: i64, image: &str) -> KnownRevision {
+        KnownRevision {
             name: name.into(),
             number,
             data: revision::data(&json!({"spec": {"image": image}})),
-            ..Known::default()
+            ..KnownRevision::default()
         }
     }
-    fn chosen(known: &[Known], image: &str) -> Choice {
+    fn chosen(known: &[KnownRevision], image: &str) -> Choice {
         choose(known, &revision::data(&json!({"spec": {"image": image}})))
     }
 
-    fn old<'a>(known: &'a [Known], live: &[&str], limit: i32) -> Vec<&'a str> {
+    fn old<'a>(known: &'a [KnownRevision], live: &[&str], limit: i32) -> Vec<&'a str> {
         superfluous(known, &live.iter().copied().collect(), limit)
             .into_iter()
             .map(|known| known.name.as_str())
@@ -148,7 +152,8 @@ mod tests {
 
     #[test]
     fn a_revision_that_is_being_deleted_is_not_chosen() {
-        let deleted = |name: &str, number, image: &str| Known { is_deleting: true, ..known(name, number, image) };
+        let deleted =
+            |name: &str, number, image: &str| KnownRevision { is_deleting: true, ..known(name, number, image) };
         let list = [known("web-a", 1, "1"), deleted("web-b", 2, "2")];
         assert_eq!(chosen(&list, "2"), Choice::Make { number: 3 });
         assert_eq!(chosen(&list, "1"), Choice::Newest(0), "nothing that stays is newer");
@@ -184,7 +189,7 @@ mod tests {
 
     #[test]
     fn of_several_revisions_with_one_version_the_newest_is_meant() {
-        let with = |name: &str, number, version: &str| Known {
+        let with = |name: &str, number, version: &str| KnownRevision {
             custom_version: Some(version.to_owned()).filter(|version| !version.is_empty()),
             ..known(name, number, "")
         };
@@ -201,7 +206,7 @@ mod tests {
         assert_eq!(old(&list, &["web-d", "a"], 1), ["web-b"], "a Pod with the short label is on web-a");
         assert_eq!(old(&list, &["web-d"], 0), ["web-a", "web-b", "web-c"]);
         assert_eq!(old(&list, &["web-d"], -3), ["web-a", "web-b", "web-c"]);
-        let many: Vec<Known> = (0..1002).map(|number| known(&format!("web-{number}"), number, "")).collect();
+        let many: Vec<KnownRevision> = (0..1002).map(|number| known(&format!("web-{number}"), number, "")).collect();
         assert_eq!(old(&many, &[], i32::MAX), ["web-0", "web-1"], "there is a bound");
     }
     #[test]
@@ -224,7 +229,7 @@ mod tests {
         ] {
             assert_eq!(old(&live, limit), wanted, "{live:?} {limit}");
         }
-        let deleted = [Known { is_deleting: true, ..known("a", 1, "") }, known("b", 2, "")];
+        let deleted = [KnownRevision { is_deleting: true, ..known("a", 1, "") }, known("b", 2, "")];
         assert!(superfluous_of_total(&deleted, &BTreeSet::new(), 1).is_empty());
         assert!(superfluous_of_total(&[], &BTreeSet::new(), 1).is_empty());
     }

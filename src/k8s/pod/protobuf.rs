@@ -149,6 +149,7 @@ fn container(container: v1::Container) -> ContainerView {
         image: interned(container.image),
         restart_policy: container.restart_policy.map(|policy| text(Some(policy))),
         restart_policy_rules: Some(rules).filter(|rules| !rules.is_empty()),
+        has_pre_stop: container.lifecycle.is_some_and(|hooks| hooks.pre_stop.is_some()),
         env,
     }
 }
@@ -302,8 +303,8 @@ mod tests {
     fn ephemeral_containers_and_sidecars_of_jobs_are_the_same_in_protobuf_and_in_json() {
         let json: PodView = serde_json::from_value(serde_json::json!({
             "spec": {"restartPolicy": "OnFailure",
-                "containers": [{"name": "main", "env": [{"name": "A", "value": "1"}]},
-                    {"name": "proxy", "env": [{"name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT", "value": "True"},
+                "containers": [{"name": "main", "lifecycle": {"postStart": {}}, "env": [{"name": "A", "value": "1"}]},
+                    {"name": "proxy", "lifecycle": {"preStop": {"exec": {"command": ["a"]}}}, "env": [{"name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT", "value": "True"},
                         {"name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE", "value": "exit:1"},
                         {"name": "KRUISE_TERMINATE_SIDECAR_IGNORE_EXIT_CODE", "value": "true"}]}],
                 "ephemeralContainers": [{"name": "look", "env": [{"name": "KRUISE_EJOB_ID", "value": "u1"}]}, {"name": "debug"}]},
@@ -320,6 +321,7 @@ mod tests {
         let container = |name: &str, pairs: &[(&str, &str)]| v1::Container {
             name: bytes(name),
             env: env(pairs),
+            lifecycle: Some(v1::Lifecycle { pre_stop: (name == "proxy").then_some(v1::LifecycleHandler {}) }),
             ..Default::default()
         };
         let ephemeral = |name: &str, pairs: &[(&str, &str)]| v1::EphemeralContainer {

@@ -27,6 +27,15 @@ pub(super) fn interned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc
     Ok(Option::<Text>::deserialize(deserializer)?.unwrap_or_default().into())
 }
 
+pub(super) fn has_pre_stop<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Hooks {
+        pre_stop: Option<IgnoredAny>,
+    }
+    Ok(Option::<Hooks>::deserialize(deserializer)?.is_some_and(|hooks| hooks.pre_stop.is_some()))
+}
+
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WireMeta {

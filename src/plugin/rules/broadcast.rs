@@ -101,11 +101,11 @@ pub fn label(text: &str) -> Result<(String, String), String> {
 pub struct Broadcast {
     /// In the order in which they were first seen: each has its line.
     nodes: Vec<String>,
-    pods: BTreeMap<String, Seen>,
+    pods: BTreeMap<String, PodLine>,
 }
 
 #[derive(Clone, Debug)]
-struct Seen {
+struct PodLine {
     node: String,
     /// The better one of several of a node comes last.
     rank: (bool, bool, String),
@@ -128,7 +128,7 @@ impl Broadcast {
         let (mark, text, exit) = state(pod);
         let is_going = pod.pointer("/metadata/deletionTimestamp").is_some();
         let rank = (mark.is_over(), !is_going, pod.text("/metadata/creationTimestamp").to_owned());
-        self.pods.insert(pod.text("/metadata/uid").to_owned(), Seen { node, rank, mark, text, exit });
+        self.pods.insert(pod.text("/metadata/uid").to_owned(), PodLine { node, rank, mark, text, exit });
     }
 
     /// A Pod is gone.
@@ -141,7 +141,7 @@ impl Broadcast {
         self.pods.retain(|uid, _| uids.contains(uid));
     }
 
-    fn of_node(&self, node: &str) -> Option<&Seen> {
+    fn of_node(&self, node: &str) -> Option<&PodLine> {
         self.pods.values().filter(|seen| seen.node == node).max_by(|a, b| a.rank.cmp(&b.rank))
     }
 

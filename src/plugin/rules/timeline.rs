@@ -83,14 +83,14 @@ fn strategy(object: &Value) -> String {
     parts.join(", ")
 }
 
-struct Step {
+struct TimelineRow {
     at: Timestamp,
     container: String,
     what: String,
 }
 
 /// Steps in the order of their times, with the time since the step before and since the first.
-fn steps_table(mut steps: Vec<Step>) -> String {
+fn steps_table(mut steps: Vec<TimelineRow>) -> String {
     // Times have whole seconds; what happened within one second keeps its natural order.
     steps.sort_by_key(|step| step.at);
     let Some(first) = steps.first().map(|step| step.at) else { return String::new() };
@@ -110,7 +110,7 @@ fn request_timeline(request: &ContainerRecreateRequest) -> String {
     let mut steps = Vec::new();
     let mut step = |at: Option<Timestamp>, container: &str, what: String| {
         if let Some(at) = at {
-            steps.push(Step { at, container: container.to_owned(), what });
+            steps.push(TimelineRow { at, container: container.to_owned(), what });
         }
     };
     let created = request.metadata.creation_timestamp.as_ref().map(|at| at.0);
@@ -176,7 +176,7 @@ fn workload_timeline(object: &Value) -> String {
         ("/status/completionTime", "restart completed"),
     ] {
         if let Some(at) = time(object, pointer) {
-            steps.push(Step { at, container: String::new(), what: what.to_owned() });
+            steps.push(TimelineRow { at, container: String::new(), what: what.to_owned() });
         }
     }
     let mut text = steps_table(steps);

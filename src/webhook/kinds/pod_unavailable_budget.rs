@@ -39,6 +39,10 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             Denied::internal(format!("the other PodUnavailableBudgets of the namespace could not be read: {error}"))
         })?;
         compare(&request.object, &request.name, &others.items)?;
+        if !request.dry_run {
+            // What its status says holds: Pods that are deleted right after it are to be asked for.
+            context.for_budgets.announce([request.namespace.to_string()].into()).await;
+        }
         Ok(Admitted { warnings: warnings(&context.gates, &request.object), ..Admitted::default() })
     })
 }

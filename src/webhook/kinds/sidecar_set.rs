@@ -16,7 +16,7 @@ use crate::{
         labels,
     },
     domain::kinds::sidecar_set::{defaults, hash},
-    k8s::rbac::Rule,
+    k8s::{name::is_label_value, rbac::Rule},
     runtime::kruise_configuration,
     webhook::{
         Context,
@@ -26,7 +26,7 @@ use crate::{
         },
         sidecars,
         template::{self, READ_BUDGET},
-        validate::{Findings, is_judged},
+        validate::{Findings, Object, is_judged, show_text},
     },
 };
 
@@ -84,7 +84,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         let answers = tokio::time::timeout(READ_BUDGET, asked).await.unwrap_or_else(|_| late());
         let admitted = admit(&admission, &answers, context.gates.enabled(gate::SIDECAR_SET_METADATA))?;
         if is_stored {
-            context.sidecars.announce(&admission.wanted["spec"]).await;
+            context.for_new_pods.announce(sidecars::namespaces_of(&admission.wanted["spec"])).await;
         }
         Ok(admitted)
     })
@@ -110,24 +110,27 @@ pub fn check(request: Request) -> Result<SidecarSetAdmission, Denied> {
         let stored = old.as_ref().map(|old| defaults::effective(old).0);
         wanted["spec"] = defaults::defaulted(spec, stored.as_ref());
     }
-    if let Some(warning) = widened(old.as_ref(), &wanted) {
-        found.warnings.push(warning);
-    }
+    found.warnings.extend([widened(old.as_ref(), &wanted), replaced(&object, &wanted)].into_iter().flatten());
     write_hashes(&mut wanted);
     Ok(SidecarSetAdmission { object, wanted, old, found })
 }
 
 fn write_hashes(object: &mut Value) {
     let hashes = hash::of(object.get("spec").unwrap_or(&Value::Null));
-    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-    if annotations.is_null() {
-        *annotations = json!({});
-    }
-    if let Some(annotations) = annotations.as_object_mut() {
+    if let Some(annotations) = member_of_metadata(object, "annotations") {
         annotations.insert(labels::SIDECAR_SET_HASH.into(), hashes.hash.into());
         annotations.insert(labels::SIDECAR_SET_HASH_WITHOUT_IMAGE.into(), hashes.without_image.into());
     }
+}
+
+/// The labels or annotations, which are made if there are none.
+fn member_of_metadata<'v>(object: &'v mut Value, member: &str) -> Option<&'v mut Object> {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut)?;
+    let texts = metadata.entry(member).or_insert_with(|| json!({}));
+    if texts.is_null() {
+        *texts = json!({});
+    }
+    texts.as_object_mut()
 }
 
 /// The selector of one namespace by its name.
@@ -147,33 +150,82 @@ const LABEL: &[&str] = &["metadata", "labels", labels::SIDECAR_SET_CUSTOM_VERSIO
 /// `namespace` and the label of the version are those of v1alpha1; the members of v1beta1 say the same, for programs that
 /// read them alone. What was changed wins over what was there.
 fn keep_in_step(object: &mut Value, old: Option<&Value>) {
-    let of_old = |path: &[&str]| old.map_or("", |old| text(old, path));
-    let namespace = text(object, NAMESPACE).to_owned();
-    let (label, version) = (text(object, LABEL).to_owned(), text(object, VERSION).to_owned());
-    let (label_was, version_was) = (of_old(LABEL), of_old(VERSION));
-    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        let selector = spec.get("namespaceSelector").filter(|selector| !selector.is_null());
-        let is_left_over = selector.is_some_and(|selector| *selector == of_namespace(of_old(NAMESPACE)));
-        if !namespace.is_empty() && (selector.is_none() || is_left_over) {
-            spec.insert("namespaceSelector".into(), of_namespace(&namespace));
-        }
-        let is_removed = !label_was.is_empty() && label.is_empty() && version == version_was;
-        let is_relabelled = label != label_was && (version.is_empty() || version == version_was);
-        if is_removed {
-            spec.remove("customVersion");
-        } else if !label.is_empty() && (is_relabelled || version.is_empty() && version_was.is_empty()) {
-            spec.insert("customVersion".into(), label.clone().into());
-        }
+    namespaces_in_step(object, old);
+    if let Some(version) = version_meant(object, old).map(str::to_owned) {
+        write_version(object, &version);
     }
-    let is_renamed = !label.is_empty() && label == label_was && version != version_was && version != label;
-    if let Some(labels) = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut)
-        && is_renamed
+}
+
+fn namespaces_in_step(object: &mut Value, old: Option<&Value>) {
+    let selector_of = |spec: &Object| spec.get("namespaceSelector").filter(|selector| !selector.is_null()).cloned();
+    let namespace = text(object, NAMESPACE).to_owned();
+    let namespace_was = old.map_or("", |old| text(old, NAMESPACE));
+    let selector_was = old.and_then(|old| selector_of(old.get("spec")?.as_object()?));
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut).filter(|_| !namespace.is_empty()) else {
+        return;
+    };
+    let selector = selector_of(spec);
+    if selector.as_ref().is_none_or(|selector| *selector == of_namespace(namespace_was)) {
+        spec.insert("namespaceSelector".into(), of_namespace(&namespace));
+    } else if namespace == namespace_was && selector != selector_was {
+        // Clients of OpenKruise never read `namespace` back, so they do not know that it has to go.
+        spec.remove("namespace");
+    }
+}
+
+/// The custom version that is meant; None: label and member are both new and differ, which the rules refuse.
+///
+/// The API server calls in the version of the client, because the registration lists both. Where neither form is new, that
+/// version decides: a typed client of v1alpha1 leaves the member out of every write, a manifest of v1beta1 the label.
+fn version_meant<'v>(object: &'v Value, old: Option<&'v Value>) -> Option<&'v str> {
+    let of_old = |path: &[&str]| old.map_or("", |old| text(old, path));
+    let (label, version) = (text(object, LABEL), text(object, VERSION));
+    let (label_was, version_was) = (of_old(LABEL), of_old(VERSION));
+    let is_named = !version.is_empty() && version != version_was;
+    let is_labelled = !label.is_empty() && label != label_was;
+    let (own, own_was, other) = match text(object, &["apiVersion"]).ends_with("/v1alpha1") {
+        // One that has no label yet is not seen by this client, and is kept.
+        true => (label, label_was, version_was),
+        false => (version, version_was, label),
+    };
+    match (is_named, is_labelled) {
+        (true, true) if version != label => None,
+        (true, _) => Some(version),
+        (false, true) => Some(label),
+        (false, false) if own.is_empty() && own_was.is_empty() => Some(other),
+        (false, false) => Some(own),
+    }
+}
+
+/// Writes the version in both forms; an empty one is removed.
+fn write_version(object: &mut Value, version: &str) {
+    let is_other = |object: &Value, path: &[&str]| text(object, path) != version;
+    if is_other(object, VERSION)
+        && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        match version.is_empty() {
+            true => spec.remove("customVersion"),
+            false => spec.insert("customVersion".into(), version.into()),
+        };
+    }
+    // The API server refuses a label of another form, also in an update that does not change it.
+    if is_other(object, LABEL)
+        && is_label_value(version)
+        && let Some(labels) = member_of_metadata(object, "labels")
     {
         match version.is_empty() {
             true => labels.remove(labels::SIDECAR_SET_CUSTOM_VERSION),
             false => labels.insert(labels::SIDECAR_SET_CUSTOM_VERSION.into(), version.into()),
         };
     }
+}
+
+/// A warning where `namespace` has gone for a selector that was changed.
+fn replaced(object: &Value, wanted: &Value) -> Option<String> {
+    let namespace = text(object, NAMESPACE);
+    (namespace != text(wanted, NAMESPACE)).then(|| {
+        format!("spec.namespace: {} is removed; namespaceSelector, which was changed, counts", show_text(namespace))
+    })
 }
 
 /// A warning where `namespace` was removed and the selector that came with it has stayed.

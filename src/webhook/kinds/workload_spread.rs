@@ -84,7 +84,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         if causes.is_empty() {
             if !request.dry_run && old.is_none() {
                 // Pods that are created right after it are to go to its subsets.
-                context.sidecars.announce_names([request.namespace.to_string()].into()).await;
+                context.for_new_pods.announce([request.namespace.to_string()].into()).await;
             }
             Ok(Admitted { warnings, ..Admitted::unchanged() })
         } else {

@@ -15,12 +15,12 @@ use crate::{
     api::{apps, feature_gates::FeatureGates, kinds::KINDS, policy},
     webhook::{
         HANDLERS,
+        announced::ANY,
         server::{
             failure_policies::FailurePolicies,
             handler::{Handler, Level, Namespaces, Operation, Phase},
             scope,
         },
-        sidecars::ANY,
     },
 };
 
@@ -367,6 +367,15 @@ pub fn listed(current: &Value, namespaces: Namespaces) -> Vec<String> {
     };
     let entries = current["webhooks"].as_array().into_iter().flatten().filter(is_for_them);
     entries.flat_map(|entry| scope::listed(&entry["namespaceSelector"])).collect()
+}
+
+/// The namespaces in which PodUnavailableBudgets are asked, [`ANY`](crate::webhook::announced::ANY) for all.
+pub fn selected_for_budgets(current: &Value) -> Vec<String> {
+    let asks = |entry: &&Value| {
+        HANDLERS.iter().any(|handler| handler.namespaces == Namespaces::WithBudgets && entry["name"] == handler.name)
+    };
+    let entries = current["webhooks"].as_array().into_iter().flatten().filter(asks);
+    entries.flat_map(|entry| scope::selected(&entry["namespaceSelector"])).collect()
 }
 
 /// Whether API servers may still hold another CA for one of our entries than the given ones.

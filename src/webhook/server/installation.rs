@@ -49,6 +49,8 @@ use crate::{
 
 /// How long API servers may take to follow a changed registration.
 const SETTLE: Duration = Duration::from_secs(5);
+/// How long they may take to follow a changed list of namespaces. Nothing depends on it but what is done in the same moment.
+const FOLLOWED: Duration = Duration::from_millis(150);
 /// Everything is looked at again this often, whatever the watches say; certificates age without an event.
 const RESYNC: Duration = Duration::from_secs(10 * 60);
 /// How often a lost race for a webhook configuration is run again within one pass.
@@ -116,7 +118,9 @@ pub struct Installation {
     /// The namespaces in which there may be Pods for a SidecarSet; None until they are known.
     pub with_sidecars: watch::Receiver<Option<Union>>,
     /// Set to those of them that are in the registration.
-    pub registered: watch::Sender<BTreeSet<String>>,
+    pub registered_for_sidecars: watch::Sender<Option<BTreeSet<String>>>,
+    /// Set to the namespaces with budgets that are in the registration.
+    pub registered_for_budgets: watch::Sender<Option<BTreeSet<String>>>,
     /// Who may call.
     pub callers: Option<Arc<Callers>>,
     /// Set to the end of the certificate.
@@ -283,7 +287,7 @@ impl Installation {
             };
             let operations = configuration::plan(&current, phase, &wanted);
             if operations.is_empty() {
-                self.report_registered(phase, &current);
+                self.report_registered(phase, &current).await;
                 return Ok((false, wait));
             }
             let patch: json_patch::Patch = serde_json::from_value(operations.into())
@@ -291,7 +295,7 @@ impl Installation {
             let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
             match self.client.request::<Value>(patch).await {
                 Ok(now) => {
-                    self.report_registered(phase, &now);
+                    self.report_registered(phase, &now).await;
                     tracing::info!(configuration = name, "the webhook configuration was brought in line");
                     return Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait));
                 }
@@ -304,11 +308,17 @@ impl Installation {
     }
 
     /// Whoever waits for a namespace to be in the registration learns of it.
-    fn report_registered(&self, phase: Phase, configuration: &Value) {
-        if phase == Phase::Mutating {
-            let listed = configuration::listed_for_sidecars(configuration);
-            self.registered.send_replace(listed.into_iter().collect());
+    async fn report_registered(&self, phase: Phase, configuration: &Value) {
+        let (listed, registered) = match phase {
+            Phase::Mutating => (configuration::listed_for_sidecars(configuration), &self.registered_for_sidecars),
+            Phase::Validating => (configuration::selected_for_budgets(configuration), &self.registered_for_budgets),
+        };
+        let listed: BTreeSet<String> = listed.into_iter().collect();
+        let is_longer = registered.borrow().as_ref().is_some_and(|known| !listed.is_subset(known));
+        if is_longer {
+            tokio::time::sleep(FOLLOWED).await;
         }
+        registered.send_replace(Some(listed));
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::{
     api::labels::{SIDECARS, SIDECARS_REQUIRED},
-    webhook::sidecars::ANY,
+    webhook::announced::ANY,
 };
 
 /// The label that the API server keeps on every namespace: its name.
@@ -149,6 +149,14 @@ pub fn listed(selector: &Value) -> Vec<String> {
     expression["values"].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
+/// The same, and [`ANY`] for a selector that fits all.
+pub fn selected(selector: &Value) -> Vec<String> {
+    match selector["matchExpressions"][0]["operator"] == "NotIn" {
+        true => vec![ANY.to_owned()],
+        false => listed(selector),
+    }
+}
+
 /// What this replica remembers of namespaces that are listed and have no budget any more.
 #[derive(Debug, Default)]
 pub struct Lingering(BTreeMap<String, Duration>);
@@ -237,6 +245,9 @@ mod tests {
         assert_eq!(listed(&selector(&set(&["shop", "kube-system", "bank"]), own)), ["bank", "shop"]);
         assert_eq!(listed(&nobody()), [""; 0]);
         assert_eq!(listed(&not_system(own)), [""; 0]);
+        assert_eq!(selected(&not_system(own)), [ANY]);
+        assert_eq!(selected(&selector(&set(&["shop"]), own)), ["shop"]);
+        assert_eq!(selected(&nobody()), [""; 0]);
         assert_eq!(listed(&Value::Null), [""; 0]);
     }
 

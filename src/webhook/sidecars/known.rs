@@ -61,7 +61,7 @@ impl AsRef<str> for Indexed {
 
 /// A SidecarSet as it comes from the API server.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct WireSidecarSet {
     metadata: ObjectMeta,
     pub entry: Arc<Entry>,
 }
@@ -69,7 +69,7 @@ pub(super) struct Known {
 /// Members of a spec that injection does not look at, and that are large.
 const NOT_INJECTED: [&str; 3] = ["selector", "namespaceSelector", "revisionHistoryLimit"];
 
-impl<'de> Deserialize<'de> for Known {
+impl<'de> Deserialize<'de> for WireSidecarSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
         let metadata = identity(&object);
@@ -193,6 +193,6 @@ macro_rules! resource {
     };
 }
 
-resource!(Known, SidecarSet);
+resource!(WireSidecarSet, SidecarSet);
 resource!(NamespaceView, Namespace);
 resource!(Versioned, ControllerRevision);

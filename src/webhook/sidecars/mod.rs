@@ -40,12 +40,13 @@ use crate::{
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store},
     },
+    webhook::announced::ANY,
 };
 
 mod known;
 mod pinned;
 
-use known::{Entry, Indexed, Known, NamespaceView};
+use known::{Entry, Indexed, NamespaceView, WireSidecarSet};
 use pinned::{PinError, Pinned, Restored};
 
 /// What it reads in the cluster.
@@ -60,16 +61,6 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// How long after its start a replica is waited for because of the first list: it has other things to answer, and where the
 /// custom resource is not installed the list never comes.
 pub const FIRST_LIST: Duration = Duration::from_secs(30);
-
-/// How long the namespaces of a SidecarSet that is about to be stored are kept: it comes by the watch long before that, or
-/// it was refused by somebody else.
-const ANNOUNCED: Duration = Duration::from_secs(30);
-/// The most that are kept so, and how long the author of one waits at most.
-const MOST_ANNOUNCED: usize = 1000;
-const REGISTRATION_LIMIT: Duration = Duration::from_secs(2);
-
-/// Stands for all namespaces where namespaces are listed; no namespace has this name.
-pub const ANY: &str = "*";
 
 /// Labels of the counter of injections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,7 +94,7 @@ pub struct Sidecars {
     /// When this process began to wait for the first list.
     begun: Duration,
     sorted: bool,
-    sets: Arc<Store<Known>>,
+    sets: Arc<Store<WireSidecarSet>>,
     namespaces: Arc<Store<NamespaceView>>,
     index: Mutex<Index<Indexed>>,
     /// SidecarSets by the hashes of what they claim.
@@ -112,11 +103,17 @@ pub struct Sidecars {
     publishing: Mutex<()>,
     pinned: Pinned,
     scope: watch::Sender<Option<BTreeSet<String>>>,
-    /// What is in the registration of the webhook.
-    registered: watch::Sender<BTreeSet<String>>,
-    /// The namespaces of SidecarSets that are about to be stored, and until when.
-    announced: Mutex<Vec<(Duration, BTreeSet<String>)>>,
     injections: Family<InjectionLabels, Counter>,
+}
+
+/// The namespaces in which there may be Pods for a SidecarSet of this spec, [`ANY`] for all.
+pub fn namespaces_of(spec: &Value) -> BTreeSet<String> {
+    // One that cannot be read is refused.
+    let Ok(aim) = Aim::of(spec) else { return BTreeSet::new() };
+    match aim.namespaces() {
+        Some(names) => names.into_iter().map(str::to_owned).collect(),
+        None => BTreeSet::from([ANY.to_owned()]),
+    }
 }
 
 /// A SidecarSet that is stored, for others to be compared with.
@@ -178,8 +175,6 @@ impl Sidecars {
             claims: Mutex::default(),
             publishing: Mutex::default(),
             scope: watch::Sender::new(None),
-            registered: watch::Sender::default(),
-            announced: Mutex::default(),
             injections: Family::default(),
         })
     }
@@ -195,7 +190,7 @@ impl Sidecars {
 
     /// Watches, for ever.
     pub async fn follow(&self) {
-        let sets: Api<DeserializeGuard<Known>> = Api::all(self.client.clone());
+        let sets: Api<DeserializeGuard<WireSidecarSet>> = Api::all(self.client.clone());
         let sets = watches::watch_guarded(sets, Config::default(), self.sets.clone(), |change| self.changed(&change));
         let namespaces: Api<NamespaceView> = Api::all(self.client.clone());
         let namespaces = watches::watch(namespaces, Config::default(), self.namespaces.clone(), |_| {});
@@ -203,20 +198,14 @@ impl Sidecars {
             self.sets.wait_synced().await;
             self.publish_namespaces();
         };
-        let forget = async {
-            loop {
-                tokio::time::sleep(ANNOUNCED).await;
-                self.publish_namespaces();
-            }
-        };
-        tokio::join!(sets, namespaces, self.pinned.follow(), first, forget);
+        tokio::join!(sets, namespaces, self.pinned.follow(), first);
     }
 
     /// These and no others are known.
     #[cfg(test)]
     pub fn know(&self, sets: &[Value]) {
         for object in sets {
-            let known: Known = serde_json::from_value(object.clone()).unwrap();
+            let known: WireSidecarSet = serde_json::from_value(object.clone()).unwrap();
             if let (_, Some(known)) = self.sets.upsert(known) {
                 self.changed(&Change::Applied { old: None, new: &known, initial: true });
             }
@@ -244,45 +233,6 @@ impl Sidecars {
     /// None until they are known.
     pub fn scope(&self) -> watch::Receiver<Option<BTreeSet<String>>> {
         self.scope.subscribe()
-    }
-
-    /// Where the namespaces of the registration are published.
-    pub fn registered(&self) -> watch::Sender<BTreeSet<String>> {
-        self.registered.clone()
-    }
-
-    /// A SidecarSet with this spec is about to be stored: waits until the API server asks about new Pods of its namespaces,
-    /// so that Pods that are created right after it get it.
-    pub async fn announce(&self, spec: &Value) {
-        let Ok(aim) = Aim::of(spec) else { return };
-        self.announce_names(match aim.namespaces() {
-            Some(names) => names.into_iter().map(str::to_owned).collect(),
-            None => BTreeSet::from([ANY.to_owned()]),
-        })
-        .await;
-    }
-
-    /// Something is about to be stored for which the API server has to ask about new Pods of these namespaces: waits until it
-    /// does.
-    pub async fn announce_names(&self, wanted: BTreeSet<String>) {
-        if !self.is_synced() {
-            return;
-        }
-        let mut registered = self.registered.subscribe();
-        let is_there = |known: &BTreeSet<String>| known.contains(ANY) || wanted.is_subset(known);
-        if is_there(&registered.borrow_and_update()) {
-            return;
-        }
-        {
-            let mut announced = lock(&self.announced);
-            if announced.len() < MOST_ANNOUNCED {
-                announced.push((clock::now().mono + ANNOUNCED, wanted.clone()));
-            }
-        }
-        self.publish_namespaces();
-        if tokio::time::timeout(REGISTRATION_LIMIT, registered.wait_for(is_there)).await.is_err() {
-            tracing::warn!("an object is stored before its namespaces are in the registration");
-        }
     }
 
     /// How many SidecarSets there are. None: it is not known yet.
@@ -314,12 +264,7 @@ impl Sidecars {
 
     /// `of_sets` are the namespaces of the SidecarSets that are stored; None: all.
     fn scope_is(&self, of_sets: Option<BTreeSet<String>>) {
-        let mut now = of_sets.unwrap_or_else(|| BTreeSet::from([ANY.to_owned()]));
-        let at = clock::now().mono;
-        let mut announced = lock(&self.announced);
-        announced.retain(|(until, _)| *until > at);
-        now.extend(announced.iter().flat_map(|(_, names)| names).cloned());
-        drop(announced);
+        let now = of_sets.unwrap_or_else(|| BTreeSet::from([ANY.to_owned()]));
         self.scope.send_if_modified(|known| {
             let changed = known.as_ref() != Some(&now);
             *known = Some(now);
@@ -327,7 +272,7 @@ impl Sidecars {
         });
     }
 
-    fn changed(&self, change: &Change<'_, Known>) {
+    fn changed(&self, change: &Change<'_, WireSidecarSet>) {
         let is_news = match change {
             Change::Applied { new, .. } => self.put(&new.entry.name, Some(&new.entry)),
             Change::Deleted(old) => self.put(&old.entry.name, None),

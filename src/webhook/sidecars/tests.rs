@@ -341,51 +341,29 @@ async fn what_was_injected_and_left_out_is_counted() {
 #[test]
 fn a_sidecar_set_that_cannot_be_read_is_reported_and_injected_no_more() {
     let odd = set("a", json!({"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}}));
-    assert!(serde_json::from_value::<Known>(odd).unwrap_err().to_string().contains("spec.selector: "));
+    assert!(serde_json::from_value::<WireSidecarSet>(odd).unwrap_err().to_string().contains("spec.selector: "));
 }
 
 #[tokio::test]
 async fn changes_and_deletions_are_followed() {
     let (sidecars, _) = sidecars(&[set("a", json!({}))], nobody);
-    let known: Arc<Known> = Arc::new(serde_json::from_value(set("a", json!({"spec": {"namespace": "bank"}}))).unwrap());
+    let known: Arc<WireSidecarSet> =
+        Arc::new(serde_json::from_value(set("a", json!({"spec": {"namespace": "bank"}}))).unwrap());
     sidecars.changed(&Change::Applied { old: None, new: &known, initial: false });
     assert!(outcome(&sidecars).await.injected.is_empty());
-    let known: Arc<Known> = Arc::new(serde_json::from_value(set("a", json!({}))).unwrap());
+    let known: Arc<WireSidecarSet> = Arc::new(serde_json::from_value(set("a", json!({}))).unwrap());
     sidecars.changed(&Change::Applied { old: None, new: &known, initial: false });
     assert_eq!(outcome(&sidecars).await.injected, ["a"]);
     sidecars.changed(&Change::Undecodable { key: &ObjectKey::new("", "a"), error: "odd" });
     assert!(outcome(&sidecars).await.injected.is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_sidecar_set_is_stored_when_its_namespaces_are_in_the_registration() {
-    let (sidecars, _) = sidecars(&[], nobody);
-    let mut scope = sidecars.scope();
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-    // The installation: what is wanted is there a second later.
-    let registered = sidecars.registered();
-    let of_sets = sidecars.clone();
-    let installation = tokio::spawn(async move {
-        loop {
-            of_sets.scope_is(Some(BTreeSet::new()));
-            scope.changed().await.unwrap();
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let wanted = scope.borrow_and_update().clone().unwrap();
-            registered.send_replace(wanted);
-        }
-    });
-    let begun = tokio::time::Instant::now();
-    sidecars.announce(&json!({"selector": {"matchLabels": {"a": "b"}}, "namespace": "shop"})).await;
-    sidecars.scope_is(Some(BTreeSet::new()));
-    assert_eq!(*sidecars.scope.borrow(), Some(names(&["shop"])));
-    assert!(begun.elapsed() <= REGISTRATION_LIMIT, "{:?}", begun.elapsed());
-    installation.abort();
-    sidecars.registered.send_replace(names(&["shop"]));
-    let begun = tokio::time::Instant::now();
-    sidecars.announce(&json!({"selector": {"matchLabels": {"a": "b"}}, "namespace": "shop"})).await;
-    assert!(begun.elapsed().is_zero(), "it is there");
-    sidecars.announce(&json!({"selector": {"matchLabels": {"a": "b"}}})).await;
-    assert_eq!(begun.elapsed(), REGISTRATION_LIMIT, "nobody waits for ever");
+#[test]
+fn a_sidecar_set_is_announced_in_its_namespaces() {
+    let of = |spec: Value| Vec::from_iter(namespaces_of(&spec));
+    let selector = json!({"matchLabels": {"a": "b"}});
+    assert_eq!(of(json!({"selector": selector, "namespace": "shop"})), ["shop"]);
+    assert_eq!(of(json!({"selector": selector})), [ANY]);
 }
 
 /// What a Pod costs does not depend on how many SidecarSets there are.

@@ -40,7 +40,7 @@ use crate::{
     },
     k8s::{
         invalid::Invalid,
-        name::is_label_value,
+        name::{is_dns_subdomain, is_label_value},
         pod::{Labels, PodView},
     },
     runtime::{
@@ -347,7 +347,7 @@ impl Spreads {
             // Nobody has validated it yet, and it would be written into the status. The API server refuses such a Pod.
             if !is_label_value(&version) {
                 return Err(Unplaced::Unusable(
-                    "the label that tells the versions of Pods apart is no label value".into(),
+                    "label pod-template-hash or controller-revision-hash has a value that no label can have".into(),
                 ));
             }
             match self.take_ahead(spread, &spec, &version) {
@@ -381,6 +381,10 @@ impl Spreads {
         version: String,
     ) -> Result<Option<PlaceOfPod>, Unplaced> {
         let name = pod.pointer("/metadata/name").and_then(Value::as_str).filter(|name| !name.is_empty());
+        // Nobody has validated it yet, and it is written into the status.
+        if name.is_some_and(|name| !is_dns_subdomain(name)) {
+            return Err(Unplaced::Unusable("metadata.name of the Pod is not a DNS subdomain".into()));
+        }
         let uid = if name.is_none() { Some(new_uid()?) } else { None };
         let key = name.map(str::to_owned).or_else(|| uid.clone()).unwrap_or_default();
         let settled = self.ask(spread, SpreadAsk::Create { key, version }).await?;

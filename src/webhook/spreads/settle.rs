@@ -42,7 +42,7 @@ pub(super) enum Question {
 }
 
 /// What is decided by.
-struct Known<'a> {
+struct Basis<'a> {
     key: &'a ObjectKey,
     spread: &'a WorkloadSpread,
     spec: &'a Arc<SpreadSpec>,
@@ -94,7 +94,7 @@ impl Spreads {
             }
             let total = total.unwrap_or_default();
             let limits = spec.limits(total);
-            let known = Known { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh };
+            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh };
             let turn = self.decide(&known, questions, &mut given, waited);
             if turn.passes_over && (!is_fresh || turn.wait.is_some()) {
                 if is_fresh && let Some(wait) = turn.wait {
@@ -143,12 +143,12 @@ impl Spreads {
     /// Answers by what is known, and puts into the status what is to be recorded.
     fn decide(
         &self,
-        known: &Known<'_>,
+        known: &Basis<'_>,
         questions: &[Question],
         given: &mut [Option<Settled>],
         waited: Duration,
     ) -> Turn {
-        let Known { key, spread, spec, limits, total, .. } = *known;
+        let Basis { key, spread, spec, limits, total, .. } = *known;
         let (now, wall) = (Instant::now(), clock::now().wall);
         let unused = self.ahead.unused(key, &source(spread), now);
         let mut status = spread.status.clone().unwrap_or_default();
@@ -203,12 +203,12 @@ impl Spreads {
     /// One of the places that are on record, if none is free in a subset before theirs.
     fn give(
         &self,
-        known: &Known<'_>,
+        known: &Basis<'_>,
         before: &WorkloadSpreadStatus,
         (version, now): (&str, Instant),
         waited: Duration,
     ) -> Given {
-        let Known { key, spread, spec, limits, total, is_fresh } = *known;
+        let Basis { key, spread, spec, limits, total, is_fresh } = *known;
         let of = source(spread);
         let Some(index) = self.ahead.subset(key, &of, version, now).filter(|_| !spec.needs_total()) else {
             return Given::None;
@@ -236,8 +236,8 @@ impl Spreads {
     }
 
     /// Puts places for the next Pods of a version into the status.
-    fn decide_ahead(&self, known: &Known<'_>, turn: &mut Turn, version: &str, (now, wall): (Instant, jiff::Timestamp)) {
-        let Known { key, spread, spec, limits, .. } = *known;
+    fn decide_ahead(&self, known: &Basis<'_>, turn: &mut Turn, version: &str, (now, wall): (Instant, jiff::Timestamp)) {
+        let Basis { key, spread, spec, limits, .. } = *known;
         let places = places(spec, &turn.status, limits, version);
         let Some(index) = places.iter().position(|place| place.is_schedulable && !place.is_full()) else { return };
         let Some(max) = places[index].max else { return };

@@ -199,7 +199,7 @@ async fn c6_a_pod_in_a_subset_without_a_limit_costs_no_write() {
 
 /// Admission comes before validation.
 #[tokio::test(start_paused = true)]
-async fn a_label_that_no_pod_can_have_is_not_recorded() {
+async fn a_label_or_a_name_that_no_pod_can_have_is_not_recorded() {
     let target = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"});
     let mut spec = subsets(&[("a", json!(100)), ("b", Value::Null)]);
     spec["targetRef"] = target;
@@ -212,6 +212,13 @@ async fn a_label_that_no_pod_can_have_is_not_recorded() {
         assert_eq!(subset_of(&place(&spreads, pod).await), subset);
         assert_eq!(server.writes.load(Ordering::SeqCst), usize::from(subset == "a"));
     }
+    for name in ["x".repeat(300_000), "a/b".to_owned()] {
+        let mut pod = pod(&name);
+        pod["metadata"]["ownerReferences"] = owner("apps/v1", "ReplicaSet", "web");
+        pod["metadata"]["labels"] = json!({"pod-template-hash": "5cd64f4889"});
+        assert_eq!(subset_of(&place(&spreads, pod).await), "none");
+    }
+    assert_eq!(server.writes.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]

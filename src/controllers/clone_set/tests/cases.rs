@@ -234,6 +234,38 @@ async fn shortfall_03_a_part_of_a_percent_counts_as_admission_counts_it() {
 }
 
 #[tokio::test]
+async fn shortfall_09_a_second_update_writes_what_the_first_one_had_still_to_write() {
+    let template = |[main, side]: [&str; 2]| {
+        let container = |name: &str, image: &str, priority: &str| {
+            let barrier = json!({"configMapKeyRef": {"name": "barrier", "key": priority}});
+            json!({"name": name, "image": image, "env": [{"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": barrier}]})
+        };
+        let containers = [container("main", main, "p_2"), container("side", side, "p_1")];
+        json!({"replicas": 1, "template": {"spec": {"containers": containers}}})
+    };
+    let all = |world: &World| -> Vec<String> {
+        let pods = world.pods();
+        let containers = pods[0]["spec"]["containers"].as_array().unwrap();
+        containers.iter().map(|container| container["image"].as_str().unwrap().to_owned()).collect()
+    };
+    // The image alone is mended; another change of both; all the way back.
+    for next in [["m:3", "s:2"], ["m:3", "s:3"], ["m:1", "s:1"]] {
+        let world = World::up(template(["m:1", "s:1"])).await;
+        let before = world.pods();
+        world.put_clone_set(template(["bad", "s:2"]));
+        world.settle().await.unwrap();
+        assert_eq!(all(&world), ["bad", "s:1"], "the second batch waits for the first one");
+        world.put_clone_set(template(next));
+        world.settle().await.unwrap();
+        assert_eq!(all(&world)[0], next[0], "nobody waits for the bad image");
+        world.go_on().await;
+        assert_eq!((all(&world), ups(&world.pods())), (next.map(str::to_owned).to_vec(), ups(&before)));
+        assert_eq!(world.pods()[0]["metadata"]["labels"]["lifecycle.apps.kruise.io/state"], "Normal");
+        assert_eq!(world.status()["updatedReadyReplicas"], 1);
+    }
+}
+
+#[tokio::test]
 async fn shortfall_13_broken_pods_go_although_no_pod_may_be_made() {
     let world = World::up(json!({"replicas": 2, "scaleStrategy": {"maxUnavailable": 1}})).await;
     // The first comes up before the second is made.

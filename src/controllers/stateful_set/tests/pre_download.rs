@@ -132,6 +132,22 @@ async fn pods_on_the_new_revision_come_first_where_an_annotation_asks_for_them()
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_pass_that_finds_enough_pods_ready_makes_the_job() {
+    let world = World::pre_downloading(json!({"updateStrategy": {"rollingUpdate": {"partition": 4}}})).await;
+    let set = {
+        let mut server = lock(&world.server);
+        let mut set = server.objects[SET].clone();
+        set["metadata"]["annotations"] = json!({labels::PRE_DOWNLOAD_MIN_UPDATED_READY: "1"});
+        server.put(SET, set)
+    };
+    world.controller.sets.upsert(serde_json::from_value(set).unwrap());
+    world.new_image();
+    world.follow().await;
+    assert_eq!(world.status()["updatedReadyReplicas"], 1);
+    assert_eq!(world.objects(JOBS).len(), 1, "nothing wakes the set after this status");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failed_creation_is_tried_again_and_holds_nothing_up() {
     let world = World::pre_downloading(json!({})).await;
     lock(&world.server).faults.push((Method::POST, JOBS.trim_end_matches('/').into(), 500));

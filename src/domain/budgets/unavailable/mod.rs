@@ -306,26 +306,26 @@ fn keep_entries(recorded: &Status, pods: &[Arc<PodView>], counting: Counting<'_>
                 }
                 Counting::Beside { now } => {
                     let age = Duration::try_from(now.duration_since(*since)).unwrap_or_default();
-                    (Entry::UntilLimit, age, limit * BESIDE_FACTOR)
+                    (EntryFate::UntilLimit, age, limit * BESIDE_FACTOR)
                 }
             };
             match entry {
-                Entry::Over => {}
-                Entry::Stays => drop(kept.insert(name.clone(), *since)),
-                Entry::UntilLimit if known_for < limit => {
+                EntryFate::Over => {}
+                EntryFate::Stays => drop(kept.insert(name.clone(), *since)),
+                EntryFate::UntilLimit if known_for < limit => {
                     kept.insert(name.clone(), *since);
                     let left = limit - known_for;
                     *again = Some(again.map_or(left, |at| at.min(left)));
                 }
-                Entry::UntilLimit if removes && pod.is_some_and(is_available) => not_deleted.push(name.clone()),
-                Entry::UntilLimit => {}
+                EntryFate::UntilLimit if removes && pod.is_some_and(is_available) => not_deleted.push(name.clone()),
+                EntryFate::UntilLimit => {}
             }
         }
     }
 }
 
 /// What becomes of an entry of a list.
-enum Entry {
+enum EntryFate {
     /// What was allowed has happened.
     Over,
     /// It is happening.
@@ -335,21 +335,26 @@ enum Entry {
 }
 
 /// What the manager sees of the Pod of an entry.
-fn entry(pod: Option<&PodView>, since: Timestamp, removes: bool, is_restarting: &dyn Fn(&PodView) -> bool) -> Entry {
-    let Some(pod) = pod else { return Entry::Over };
+fn entry(
+    pod: Option<&PodView>,
+    since: Timestamp,
+    removes: bool,
+    is_restarting: &dyn Fn(&PodView) -> bool,
+) -> EntryFate {
+    let Some(pod) = pod else { return EntryFate::Over };
     let successor = pod.created.is_some_and(|created| created > since);
     if pod.is_deleting() || pod.is_finished() || successor {
-        return Entry::Over;
+        return EntryFate::Over;
     }
     if removes {
-        return Entry::UntilLimit;
+        return EntryFate::UntilLimit;
     }
     if is_restarting(pod) {
-        return Entry::Stays;
+        return EntryFate::Stays;
     }
     // It has been out of service since, and is back.
     let is_back = is_available(pod) && pod.ready_since.is_some_and(|ready| ready > since);
-    if is_back { Entry::Over } else { Entry::UntilLimit }
+    if is_back { EntryFate::Over } else { EntryFate::UntilLimit }
 }
 
 /// The condition Resolved. `no_pods`: the budget covers none, although there should be some.

@@ -13,9 +13,9 @@ use crate::{
         budgets::unavailable::Operation,
         pod::{
             inplace::{self, Allowed, NotInPlace, UpdateSpec},
-            lifecycle::{self, State},
+            lifecycle::{self, BeforeUpdate, State},
         },
-        workload::{revisions::Known, steps},
+        workload::{revisions::KnownRevision, steps},
     },
     k8s::revision,
 };
@@ -64,7 +64,7 @@ pub struct Updates<'a> {
     /// The CloneSet.
     pub clone_set: &'a CloneSet,
     /// Its revisions.
-    pub revisions: &'a [Known],
+    pub revisions: &'a [KnownRevision],
     /// Name of the revision to get to.
     pub target: &'a str,
     /// Otherwise Pods are replaced in any case.
@@ -99,11 +99,15 @@ impl Updates<'_> {
         if !self.in_place {
             return recreate(pod, lifecycle);
         }
-        let difference = differences
+        let strategy = &self.clone_set.spec.update_strategy;
+        let grace = strategy.in_place_update_strategy.as_ref();
+        let grace = i64::from(grace.map_or(0, |grace| grace.grace_period_seconds.max(0)));
+        let spec = differences
             .entry(pod.revision.clone())
-            .or_insert_with(|| difference(self.clone_set, self.revisions, (&pod.revision, self.target), self.rules));
-        let only = self.clone_set.spec.update_strategy.update_type() == UpdateType::InPlaceOnly;
-        step(pod, lifecycle, difference.as_ref(), only)
+            .or_insert_with(|| difference(self.clone_set, self.revisions, (&pod.revision, self.target), self.rules))
+            .clone()
+            .and_then(|spec| inplace::with_pending(spec, pod.pending.as_deref(), grace));
+        step(pod, lifecycle, spec, strategy.update_type() == UpdateType::InPlaceOnly)
     }
 }
 
@@ -112,13 +116,14 @@ pub fn cancel(clone_set: &CloneSet, pod: &Pod) -> Step {
     Step::CancelUpdate(lifecycle::after_update(clone_set.spec.lifecycle.as_ref(), pod))
 }
 
-/// What has to change between two revisions, or why that needs another Pod.
+/// What has to change between two revisions, or why that needs another Pod. What an unfinished update of a Pod has still to
+/// write comes on top of it.
 ///
 /// # Errors
 /// Why it cannot be made in place.
 pub fn difference(
     clone_set: &CloneSet,
-    revisions: &[Known],
+    revisions: &[KnownRevision],
     (old, target): (&str, &str),
     rules: Rules,
 ) -> Result<UpdateSpec, NotInPlace> {
@@ -136,15 +141,12 @@ pub fn difference(
     }
     let templates = (revision::template(&from.data), revision::template(&to.data));
     let (Some(from), Some(to)) = templates else { return Err(NotInPlace::NoTemplate) };
-    let mut spec = inplace::spec_between(&from, &to, target, rules.allowed)?;
-    let grace = strategy.in_place_update_strategy.as_ref();
-    spec.grace_seconds = i64::from(grace.map_or(0, |grace| grace.grace_period_seconds.max(0)));
-    Ok(spec)
+    inplace::spec_between(&from, &to, target, rules.allowed)
 }
 
 /// Decides. `only` says that nothing but an update in place is allowed.
-fn step(pod: &Pod, lifecycle: Option<&Lifecycle>, difference: Result<&UpdateSpec, &NotInPlace>, only: bool) -> Step {
-    let spec = match difference {
+fn step(pod: &Pod, lifecycle: Option<&Lifecycle>, spec: Result<UpdateSpec, NotInPlace>, only: bool) -> Step {
+    let spec = match spec {
         Ok(spec) => spec,
         Err(why) if only => {
             return Step::Impossible(format!(
@@ -153,20 +155,13 @@ fn step(pod: &Pod, lifecycle: Option<&Lifecycle>, difference: Result<&UpdateSpec
         }
         Err(_) => return recreate(pod, lifecycle),
     };
-    let held = lifecycle.is_some_and(|lifecycle| lifecycle.holds_update(pod));
-    match &pod.state {
-        State::None | State::PreparingNormal | State::Normal if held => announce(lifecycle, spec, false),
-        State::PreparingUpdate if held => Step::Wait,
-        State::None | State::PreparingNormal | State::Normal | State::PreparingUpdate | State::Updating => {
-            Step::InPlace { spec: Box::new(spec.clone()), ask: question(spec) }
-        }
-        // Without a hook a refresh makes it Normal first.
-        State::Updated if lifecycle.is_some_and(|lifecycle| lifecycle.in_place_update.is_some()) => {
-            announce(lifecycle, spec, true)
-        }
-        State::Updated => Step::Wait,
-        State::PreparingDelete => Step::Impossible("is about to be deleted".into()),
-        State::Unknown(state) => {
+    let none = Lifecycle::default();
+    match lifecycle.unwrap_or(&none).before_update(pod, &pod.state) {
+        BeforeUpdate::Nothing => Step::InPlace { ask: question(&spec), spec: Box::new(spec) },
+        BeforeUpdate::Announce { restore } => announce(lifecycle, &spec, restore),
+        BeforeUpdate::Held | BeforeUpdate::Refresh => Step::Wait,
+        BeforeUpdate::Deletion => Step::Impossible("is about to be deleted".into()),
+        BeforeUpdate::UnknownState(state) => {
             Step::Impossible(format!("is in lifecycle state {state:?}, which this release does not know"))
         }
     }
@@ -228,9 +223,9 @@ mod tests {
             (State::Updated, false, announce(true), Step::Wait),
         ] {
             let pod = pod(state.clone(), hooked);
-            let spec = image();
-            assert_eq!(step(&pod, Some(&lifecycle(false)), Ok(&spec), false), with_hook, "{state:?}, hooked: {hooked}");
-            assert_eq!(step(&pod, None, Ok(&spec), false), without, "{state:?} without a hook");
+            let held = step(&pod, Some(&lifecycle(false)), Ok(image()), false);
+            assert_eq!(held, with_hook, "{state:?}, hooked: {hooked}");
+            assert_eq!(step(&pod, None, Ok(image()), false), without, "{state:?} without a hook");
         }
     }
 
@@ -238,13 +233,13 @@ mod tests {
     fn budgets_are_asked_before_a_pod_goes_out_of_service() {
         let (in_service, out) = (lifecycle(false), lifecycle(true));
         let hooked = pod(State::Normal, true);
-        let of = |lifecycle: &Lifecycle, spec: &UpdateSpec| step(&hooked, Some(lifecycle), Ok(spec), false);
-        assert_eq!(of(&in_service, &image()), Step::Announce { restore: false, ask: None });
+        let of = |lifecycle: &Lifecycle, spec: UpdateSpec| step(&hooked, Some(lifecycle), Ok(spec), false);
+        assert_eq!(of(&in_service, image()), Step::Announce { restore: false, ask: None });
         let asked = Some(ask(Operation::Update, false));
-        assert_eq!(of(&out, &image()), Step::Announce { restore: false, ask: asked });
+        assert_eq!(of(&out, image()), Step::Announce { restore: false, ask: asked });
         let mut resize = UpdateSpec::default();
         resize.container_resources.insert("main".into(), serde_json::from_value(json!({})).unwrap());
-        assert_eq!(of(&out, &resize), Step::Announce { restore: false, ask: Some(ask(Operation::Resize, false)) });
+        assert_eq!(of(&out, resize), Step::Announce { restore: false, ask: Some(ask(Operation::Resize, false)) });
         for (hooks, is_hooked, dry_run) in [
             (Some(&in_service), true, true),
             (Some(&out), true, false),
@@ -259,23 +254,22 @@ mod tests {
     #[test]
     fn what_cannot_be_done_in_place_is_replaced_unless_that_is_forbidden() {
         let there = pod(State::Normal, false);
-        let volumes = NotInPlace::Differs("template.spec.volumes".into());
-        let differs = Err(&volumes);
-        assert_eq!(step(&there, None, differs, false), Step::Recreate { ask: ask(Operation::Delete, false) });
-        let Step::Impossible(why) = step(&there, None, differs, true) else { panic!() };
+        let differs = || Err(NotInPlace::Differs("template.spec.volumes".into()));
+        assert_eq!(step(&there, None, differs(), false), Step::Recreate { ask: ask(Operation::Delete, false) });
+        let Step::Impossible(why) = step(&there, None, differs(), true) else { panic!() };
         assert!(why.ends_with("allows nothing else: template.spec.volumes differs"), "{why}");
         for state in [State::PreparingDelete, State::Unknown("Later".into())] {
-            assert!(matches!(step(&pod(state, false), None, Ok(&image()), false), Step::Impossible(_)));
+            assert!(matches!(step(&pod(state, false), None, Ok(image()), false), Step::Impossible(_)));
         }
     }
 
     #[test]
     fn the_whole_decision_rests_on_the_revisions() {
-        let known = |name: &str, image: &str, claims: &str| Known {
+        let known = |name: &str, image: &str, claims: &str| KnownRevision {
             name: name.into(),
             data: revision::data(&json!({"spec": {"containers": [{"name": "main", "image": image}]}})),
             claims_hash: Some(claims.into()),
-            ..Known::default()
+            ..KnownRevision::default()
         };
         let revisions = [known("web-1", "i:1", "a"), known("web-2", "i:2", "b")];
         let set = |strategy: Value| -> CloneSet {
@@ -304,5 +298,61 @@ mod tests {
         assert_eq!(decide(&grace, "web-1", true, true), "recreate", "other claims");
         assert_eq!(decide(&only, "web-1", true, true), "i:2 after 0 s", "nothing else is allowed");
         assert_eq!(decide(&grace, "web-0", true, false), "recreate", "the revision is gone");
+    }
+
+    #[test]
+    fn shortfall_09_what_an_update_has_still_to_write_comes_along_with_the_next_one() {
+        let known = |name: &str, images: &[(&str, &str)]| {
+            let containers: Vec<Value> =
+                images.iter().map(|(name, image)| json!({"name": name, "image": image})).collect();
+            let data = revision::data(&json!({"spec": {"containers": containers}}));
+            KnownRevision { name: name.into(), data, ..KnownRevision::default() }
+        };
+        let revisions = [
+            known("web-1", &[("main", "i:1"), ("side", "s:1")]),
+            known("web-2", &[("main", "bad"), ("side", "s:2")]),
+            known("web-3", &[("main", "i:3"), ("side", "s:2")]),
+            known("web-4", &[("main", "i:4"), ("side", "s:4")]),
+            known("web-5", &[("main", "i:5")]),
+        ];
+        let image = |container: &str, image: &str| BTreeMap::from([(container.to_owned(), image.to_owned())]);
+        let decide = |kind: &str, target: &str| {
+            let clone_set = serde_json::from_value(json!({"metadata": {"name": "web"},
+                "spec": {"selector": {}, "template": {}, "updateStrategy": {"type": kind}}}));
+            let rules = Rules { allowed: Allowed::default(), recreate_on_claim_change: false };
+            let clone_set = clone_set.unwrap();
+            let updates = Updates { clone_set: &clone_set, revisions: &revisions, target, in_place: true, rules };
+            let pending = UpdateSpec {
+                revision: "web-2".into(),
+                container_images: image("side", "s:2"),
+                ..UpdateSpec::default()
+            };
+            let fields = pod(State::Updating, false);
+            let waits = Pod { revision: "web-2".into(), pending: Some(Box::new(pending)), ..fields.clone() };
+            let mut differences = Differences::new();
+            let step = updates.step(&waits, &mut differences);
+            // What one Pod has still to write is not for the others on its revision.
+            let other = updates.step(&Pod { revision: "web-2".into(), ..fields }, &mut differences);
+            let words = |step: Step| match step {
+                Step::InPlace { spec, .. } => {
+                    let images: Vec<String> = spec.container_images.into_values().collect();
+                    format!("{}: {}", spec.revision, images.join(" "))
+                }
+                Step::Recreate { .. } => "recreate".into(),
+                Step::Impossible(_) => "impossible".into(),
+                other => format!("{other:?}"),
+            };
+            (words(step), words(other))
+        };
+        let possible = "InPlaceIfPossible";
+        for (kind, target, waits, other) in [
+            (possible, "web-3", "web-3: i:3 s:2", "web-3: i:3"),
+            (possible, "web-4", "web-4: i:4 s:4", "web-4: i:4 s:4"),
+            (possible, "web-1", "web-1: i:1 s:1", "web-1: i:1 s:1"),
+            (possible, "web-5", "recreate", "recreate"),
+            ("InPlaceOnly", "web-5", "impossible", "impossible"),
+        ] {
+            assert_eq!(decide(kind, target), (waits.to_owned(), other.to_owned()), "{kind} {target}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     api::apps::clone_set::CloneSet,
     domain::{
         pod::{
+            inplace::UpdateSpec,
             lifecycle::{Hooked, State},
             order::{Candidate, Constraint},
         },
@@ -47,6 +48,8 @@ pub struct Pod {
     pub is_in_grace: bool,
     /// An update in place has begun and is not done.
     pub is_updating: bool,
+    /// What that update has still to write. Few Pods have it.
+    pub pending: Option<Box<UpdateSpec>>,
 }
 
 /// We marked a Pod to be deleted, so that another one on a certain revision takes its place.

@@ -13,7 +13,7 @@ use crate::{
             rollout::{self, Invalid},
         },
     },
-    k8s::{int_or_percent::IntOrPercent, revision},
+    k8s::int_or_percent::IntOrPercent,
 };
 
 /// How the spec says that Pods are updated.
@@ -32,7 +32,8 @@ fn rollout(clone_set: &CloneSet) -> Result<Rollout, Invalid> {
 }
 
 /// What the decision rests on. `update` is the ControllerRevision that Pods are updated to, `from` the template that they
-/// come from, `in_place` whether one can be reached from the other without another Pod.
+/// come from, `updated_ready` how many Pods are ready on that revision, `in_place` whether it can be reached without another
+/// Pod.
 ///
 /// # Errors
 /// A number in the spec that cannot be read.
@@ -40,16 +41,15 @@ pub fn observed<'a>(
     clone_set: &'a CloneSet,
     owner: &'a OwnerRef,
     (from, update): (&'a Value, &'a Value),
+    updated_ready: i32,
     in_place: Result<(), NotInPlace>,
 ) -> Result<ObservedUpdate<'a>, Invalid> {
-    let name = update.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let status = clone_set.status.as_ref().filter(|status| revision::is_same(&status.update_revision, name));
     Ok(ObservedUpdate {
         owner,
         annotations: clone_set.metadata.annotations.as_ref(),
         selector: &clone_set.spec.selector,
         replicas: clone_set.spec.replicas.unwrap_or(1),
-        updated_ready: status.map_or(0, |status| status.updated_ready_replicas),
+        updated_ready,
         rollout: rollout(clone_set)?,
         update,
         from,
@@ -65,8 +65,7 @@ mod tests {
 
     fn clone_set(spec: Value) -> CloneSet {
         let mut object = json!({"metadata": {"name": "web", "namespace": "a", "uid": "u1"},
-            "spec": {"replicas": 6, "selector": {}, "template": {}, "updateStrategy": {"type": "InPlaceIfPossible"}},
-            "status": {"updateRevision": "web-56d8c567b5", "updatedReadyReplicas": 2}});
+            "spec": {"replicas": 6, "selector": {}, "template": {}, "updateStrategy": {"type": "InPlaceIfPossible"}}});
         json_patch::merge(&mut object["spec"], &spec);
         serde_json::from_value(object).unwrap()
     }
@@ -89,18 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_ready_on_another_revision_do_not_count() {
-        let (set, owner) = (clone_set(json!({})), OwnerRef::default());
-        for (name, ready) in [("web-56d8c567b5", 2), ("56d8c567b5", 2), ("web-other", 0)] {
-            let update = json!({"metadata": {"name": name}});
-            let observed = observed(&set, &owner, (&Value::Null, &update), Ok(())).unwrap();
-            assert_eq!((observed.updated_ready, observed.replicas), (ready, 6), "{name}");
+    fn replicas_are_one_if_nothing_is_said() {
+        let owner = OwnerRef::default();
+        for (replicas, want) in [(json!(6), 6), (json!(null), 1)] {
+            let set = clone_set(json!({ "replicas": replicas }));
+            let observed = observed(&set, &owner, (&Value::Null, &Value::Null), 2, Ok(())).unwrap();
+            assert_eq!((observed.replicas, observed.updated_ready), (want, 2));
         }
-        assert_eq!(
-            observed(&clone_set(json!({"replicas": null})), &owner, (&json!(null), &json!({})), Ok(()))
-                .unwrap()
-                .replicas,
-            1
-        );
     }
 }

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 
 use super::plan::{self, Pod};
 use crate::{
-    api::apps::clone_set::{CloneSet, CloneSetCondition, CloneSetStatus},
+    api::apps::{
+        clone_set::{CloneSet, CloneSetCondition, CloneSetStatus},
+        strategies::UpdateType,
+    },
     domain::workload::status::{self as kstatus, Condition, Progress},
     k8s::{revision, time::whole_seconds},
 };
@@ -19,6 +22,8 @@ pub const FAILED_UPDATE: &str = "FailedUpdate";
 pub const PROGRESSING: &str = "Progressing";
 /// Reason of [`PROGRESSING`] after the deadline.
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
+/// Reason of Ready while Pods on old revisions are left to whoever deletes them.
+const ON_DELETE: &str = UpdateType::OnDelete.as_str();
 
 /// What happened in the pass.
 #[derive(Clone, Debug, Default)]
@@ -112,11 +117,19 @@ fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> 
     match () {
         () if updated == replicas => Progress::Available,
         () if clone_set.spec.update_strategy.paused => held("Paused", "the update is paused"),
+        () if is_left_to_deletions(clone_set, status) => held(ON_DELETE, "Pods are updated when they are deleted"),
         () if updated < expected => {
             waiting("Progressing", format!("{updated} of {expected} Pods are updated and available"))
         }
         () => held("Partition", "the partition keeps Pods on the current revision"),
     }
+}
+
+/// Whether every Pod serves, and those on old revisions stay until somebody deletes them.
+fn is_left_to_deletions(clone_set: &CloneSet, status: &CloneSetStatus) -> bool {
+    let replicas = clone_set.spec.replicas.unwrap_or(1);
+    clone_set.spec.update_strategy.update_type() == UpdateType::OnDelete
+        && [status.replicas, status.available_replicas].iter().all(|count| *count == replicas)
 }
 
 /// Sets the conditions Ready, Reconciling and Stalled.
@@ -181,7 +194,9 @@ fn failure(conditions: &mut Vec<CloneSetCondition>, type_: &str, error: Option<&
     }
 }
 
-/// Sets the condition Progressing, in the words of OpenKruise: clients compare them (decision 33). The clock begins anew with a new revision and whenever the roll-out gets further.
+/// Sets the condition Progressing, in the words of OpenKruise: clients compare them (decision 33). The clock begins anew
+/// with a new revision and whenever the roll-out gets further. It stands still while the rest is left to deletions:
+/// OpenKruise has no words for that, so the condition says that the CloneSet is progressing.
 fn progress(
     clone_set: &CloneSet,
     status: &mut CloneSetStatus,
@@ -201,9 +216,13 @@ fn progress(
     };
     let complete = status.current_revision == status.update_revision
         && [status.replicas, status.updated_replicas, status.updated_available_replicas].iter().all(|n| *n == replicas);
-    let since = before.as_ref().filter(|_| !got_further).and_then(|c| c.last_update_time).unwrap_or(now);
+    let is_held = is_left_to_deletions(clone_set, status);
+    // Ready is still as the pass before has left it.
+    let was_held = status.conditions.iter().any(|c| c.type_ == kstatus::READY && c.reason == ON_DELETE);
+    let begins = got_further || (was_held && !is_held);
+    let since = before.as_ref().filter(|_| !begins).and_then(|c| c.last_update_time).unwrap_or(now);
     let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
-    let was_exceeded = before.as_ref().is_some_and(|c| c.reason == DEADLINE_EXCEEDED) && !got_further;
+    let was_exceeded = before.as_ref().is_some_and(|c| c.reason == DEADLINE_EXCEEDED) && !begins;
     let was_running = before.as_ref().is_some_and(|c| c.reason == "CloneSetUpdated");
     let (is_true, reason, message) = if complete {
         (true, "CloneSetAvailable", "CloneSet is available".to_owned())
@@ -213,7 +232,7 @@ fn progress(
         && status.expected_updated_replicas <= status.updated_available_replicas
     {
         (true, "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready".to_owned())
-    } else if was_exceeded || (was_running && left < 0) {
+    } else if !is_held && (was_exceeded || (was_running && left < 0)) {
         let message = format!("CloneSet revision {} has timed out progressing", status.update_revision);
         (false, DEADLINE_EXCEEDED, message)
     } else {
@@ -222,7 +241,7 @@ fn progress(
     let running = reason == "CloneSetUpdated";
     let text = if is_true { "True" } else { "False" };
     let condition = match before {
-        Some(old) if old.status == text && old.reason == reason && !(running && got_further) => {
+        Some(old) if old.status == text && old.reason == reason && !(running && begins) => {
             CloneSetCondition { message, ..old }
         }
         old => CloneSetCondition {
@@ -239,7 +258,7 @@ fn progress(
     };
     let since = condition.last_update_time.unwrap_or(now);
     status.conditions.push(condition);
-    running.then(|| {
+    (running && !is_held).then(|| {
         let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
         Duration::from_millis(u64::try_from(left).unwrap_or(0)) + Duration::from_secs(1)
     })
@@ -356,6 +375,7 @@ mod tests {
         let impossible = Outcome { impossible: says("not in place"), update_error: says("no"), ..none.clone() };
         let (plain, partition) = (json!({}), json!({"updateStrategy": {"partition": 1}}));
         let paused = json!({"updateStrategy": {"paused": true}});
+        let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
         for (spec, pods, outcome, wanted) in [
             (&plain, vec![&new, &new], &none, "Ready Available All Pods are updated and available"),
             (&plain, vec![&new, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
@@ -368,6 +388,10 @@ mod tests {
             (&partition, vec![&old, &old], &none, "Reconciling Progressing 0 of 1 Pods are updated and available"),
             (&paused, vec![&old, &old], &none, "Ready Paused the update is paused"),
             (&paused, vec![&old, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
+            (&on_delete, vec![&old, &old], &none, "Ready OnDelete Pods are updated when they are deleted"),
+            (&on_delete, vec![&old, &new], &none, "Ready OnDelete Pods are updated when they are deleted"),
+            (&on_delete, vec![&new, &new], &none, "Ready Available All Pods are updated and available"),
+            (&on_delete, vec![&old, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
         ] {
             let set = clone_set(json!({ "spec": spec }));
             let pods: Vec<Arc<Pod>> = pods.into_iter().cloned().map(Arc::new).collect();
@@ -376,6 +400,29 @@ mod tests {
             let found: Vec<_> = status.conditions.iter().filter(is_one).collect();
             let found: Vec<_> = found.iter().map(|c| format!("{} {} {}", c.type_, c.reason, c.message)).collect();
             assert_eq!(found, [wanted]);
+        }
+    }
+
+    /// The reasons of Ready and Progressing, and when it looks again, in seconds after the begin with a deadline of 10 s.
+    #[test]
+    fn the_deadline_does_not_run_while_the_rest_is_left_to_deletions() {
+        let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
+        let (old, new, down) = (pod("web-1", true, true), pod("web-2", true, true), pod("web-2", false, false));
+        for (type_, pods, second, wanted, look) in [
+            ("OnDelete", [&old, &old], 0, ["OnDelete", "CloneSetUpdated"], None),
+            ("OnDelete", [&old, &old], 99, ["OnDelete", "CloneSetUpdated"], None),
+            ("OnDelete", [&old, &down], 100, ["Progressing", "CloneSetUpdated"], Some(11)),
+            ("OnDelete", [&old, &down], 112, [DEADLINE_EXCEEDED; 2], None),
+            ("OnDelete", [&old, &new], 113, ["OnDelete", "CloneSetUpdated"], None),
+            ("ReCreate", [&old, &new], 200, ["Progressing", "CloneSetUpdated"], Some(11)),
+            ("ReCreate", [&old, &new], 212, [DEADLINE_EXCEEDED; 2], None),
+            ("OnDelete", [&old, &new], 213, ["OnDelete", "CloneSetUpdated"], None),
+        ] {
+            set.spec.update_strategy.type_ = type_.into();
+            let (status, requeue) = of(&set, &pods.map(Clone::clone), second);
+            let reasons = [kstatus::READY, PROGRESSING].map(|type_| found(&status.conditions, type_).unwrap().reason);
+            assert_eq!((reasons, requeue), (wanted.map(String::from), look.map(Duration::from_secs)), "{second}");
+            set.status = Some(status);
         }
     }
 

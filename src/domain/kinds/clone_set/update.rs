@@ -73,6 +73,8 @@ pub fn update<'a>(observed: &ObservedCloneSet<'a>) -> Result<UpdatePlan<'a>, Inv
         .pods()
         .filter(is_candidate)
         .filter(|pod| pod.state != State::PreparingDelete && !pod.is_specified)
+        // A change that waits for its grace is written before another one begins. Later batches are not waited for: they come
+        // along with the next change.
         .filter(|pod| pod.state == State::Updated || !pod.is_in_grace)
         .collect();
     sort_for_update(&mut plan.candidates, observed.pods, strategy)?;

@@ -21,7 +21,7 @@ use crate::{
             lifecycle::State,
         },
         workload::{
-            revisions::Known,
+            revisions::KnownRevision,
             steps::{self, Wait},
             turns::Turns,
         },
@@ -46,7 +46,7 @@ pub struct Observed<'a> {
     /// When that revision was made, if that is known.
     pub update_since: Option<jiff::Timestamp>,
     /// The revisions of the set. Read only while Pods are to be updated.
-    pub revisions: &'a [Known],
+    pub revisions: &'a [KnownRevision],
     /// Which changes may be made in place.
     pub allowed: Allowed,
     /// Failed Pods of the nodes.

@@ -10,15 +10,15 @@ use crate::{
     domain::workload::{
         owner::OwnerRef,
         pre_download::{ObservedUpdate, Rollout},
-        revisions::Known,
+        revisions::KnownRevision,
     },
     k8s::revision,
 };
 
 /// The revision that Pods come from: the newest one of those that they are on, but for the update revision. None: every Pod
 /// is where it is to be, or there are none yet, as on the first installation.
-pub fn from<'a>(pods: &[Arc<Pod>], revisions: &'a [Known]) -> Option<&'a Known> {
-    let is_left = |known: &&Known| {
+pub fn from<'a>(pods: &[Arc<Pod>], revisions: &'a [KnownRevision]) -> Option<&'a KnownRevision> {
+    let is_left = |known: &&KnownRevision| {
         pods.iter().any(|pod| pod.is_live() && !pod.is_new && revision::is_same(&pod.hash, &known.name))
     };
     revisions.iter().rev().find(is_left)

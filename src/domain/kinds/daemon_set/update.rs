@@ -13,7 +13,7 @@ use crate::{
     domain::{
         pod::{
             inplace::{self, NotInPlace, UpdateSpec},
-            lifecycle::State,
+            lifecycle::{BeforeUpdate, State},
         },
         workload::steps,
     },
@@ -36,7 +36,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
     plan.room = Room::new(limit, spec.is_strict, has_surge, spec.per_topology.as_ref().map(|(_, limit)| *limit));
     // Nodes that leave the selection use up nothing.
     let eligible: Vec<&Slot<'_>> = slots.iter().rev().filter(|slot| slot.node.fit.should_run).collect();
-    let mut job = Job { observed, has_surge, ways: BTreeMap::new() };
+    let mut job = Rollout { observed, has_surge, ways: BTreeMap::new() };
     eligible.iter().for_each(|slot| job.count(slot, plan));
     let due: Vec<&Slot<'_>> = if spec.is_rolling { in_range(observed, &eligible, numbers) } else { Vec::new() };
     let named: BTreeSet<&str> = due.iter().map(|slot| slot.node.name.as_str()).collect();
@@ -88,14 +88,14 @@ fn in_range<'s, 'a>(observed: &Observed<'_>, eligible: &[&'s Slot<'a>], numbers:
     ranked.into_iter().map(|(_, slot)| slot).take(eligible.len().saturating_sub(kept)).collect()
 }
 
-struct Job<'a, 'o> {
+struct Rollout<'a, 'o> {
     observed: &'a Observed<'o>,
     has_surge: bool,
     /// By the hash that a Pod comes from.
     ways: BTreeMap<String, Result<UpdateSpec, NotInPlace>>,
 }
 
-impl Job<'_, '_> {
+impl Rollout<'_, '_> {
     /// Counts what is out of service on a node.
     fn count(&self, slot: &Slot<'_>, plan: &mut Plan) {
         if plan.room.forgives() && slot.lost_before(self.observed).is_some() {
@@ -188,24 +188,15 @@ impl Job<'_, '_> {
         if slot.is_pair() {
             return;
         }
-        let hooks = &self.observed.spec.lifecycle;
         let name = pod.name.clone();
-        let is_held = hooks.holds_update(pod);
-        let action = match &pod.state {
-            State::None | State::PreparingNormal | State::Normal if is_held => {
-                Action::AnnounceUpdate { pod: name, restore: false }
-            }
-            State::PreparingUpdate if is_held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
-            State::None | State::PreparingNormal | State::Normal | State::PreparingUpdate | State::Updating => {
-                Action::UpdateInPlace { pod: name, spec }
-            }
-            State::Updated if hooks.in_place_update.is_some() => Action::AnnounceUpdate { pod: name, restore: true },
-            // Without a hook it is moved to Normal before the next pass.
-            State::Updated => return,
+        let action = match self.observed.spec.lifecycle.before_update(pod, &pod.state) {
+            BeforeUpdate::Nothing => Action::UpdateInPlace { pod: name, spec },
+            BeforeUpdate::Announce { restore } => Action::AnnounceUpdate { pod: name, restore },
+            BeforeUpdate::Held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
+            BeforeUpdate::Refresh => return,
             // It was to be replaced, and need not be.
-            State::PreparingDelete => return self.take_back(pod, false, plan),
-            // A release that knows more states has to get it out of this one.
-            State::Unknown(state) => {
+            BeforeUpdate::Deletion => return self.take_back(pod, false, plan),
+            BeforeUpdate::UnknownState(state) => {
                 return plan.wait("PodNotInService", || {
                     format!("Pod {} is in lifecycle state {state:?}, which this release does not know", pod.name)
                 });
@@ -231,14 +222,7 @@ impl Job<'_, '_> {
         }
         let observed = self.observed;
         let spec = self.ways.entry(pod.hash.clone()).or_insert_with(|| between(observed, &pod.hash)).clone();
-        let spec = spec.and_then(|spec| {
-            let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec };
-            match &pod.pending {
-                Some(pending) => inplace::with_pending(spec, pending),
-                None => Ok(spec),
-            }
-        });
-        match spec {
+        match spec.and_then(|spec| inplace::with_pending(spec, pod.pending.as_ref(), rolling.grace_seconds)) {
             Ok(spec) => Way::InPlace(spec),
             Err(why) => {
                 plan.not_in_place.get_or_insert_with(|| format!("Pod {}: {why}", pod.name));

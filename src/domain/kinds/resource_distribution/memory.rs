@@ -46,7 +46,7 @@ impl Pace {
 /// What the controller remembers of a ResourceDistribution.
 #[derive(Debug, Default)]
 pub struct DistributionMemory {
-    pub(super) namespaces: BTreeMap<String, Known>,
+    pub(super) namespaces: BTreeMap<String, KnownNamespace>,
     /// When copies were written, for as long as that matters.
     pub(super) paces: BTreeMap<String, Pace>,
     /// When copies were last looked at that might have been changed, on the monotonic clock.
@@ -67,8 +67,8 @@ pub struct DistributionMemory {
 
 /// What is known of one namespace.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Known {
-    pub(super) state: State,
+pub(super) struct KnownNamespace {
+    pub(super) state: CopyState,
     /// Since when, on the monotonic clock.
     pub(super) at: Duration,
     /// Failures in a row.
@@ -79,7 +79,7 @@ pub(super) struct Known {
 
 /// What came of the last look at a namespace.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
+pub(super) enum CopyState {
     /// There is a copy with this hash.
     Copied(Arc<str>),
     /// There is no copy of ours.
@@ -131,7 +131,7 @@ pub enum Done {
     Failed(Operation, String),
 }
 
-impl Known {
+impl KnownNamespace {
     /// How long nothing is tried after a failure.
     pub(super) fn pause(&self) -> Duration {
         doubled(FIRST_PAUSE, self.failures.saturating_sub(1), LONGEST_PAUSE)
@@ -140,7 +140,7 @@ impl Known {
     /// What is left of the pause, if it was a failure.
     pub(super) fn left(&self, now: Duration) -> Duration {
         match self.state {
-            State::Failed(..) if !self.is_free => self.pause().saturating_sub(now.saturating_sub(self.at)),
+            CopyState::Failed(..) if !self.is_free => self.pause().saturating_sub(now.saturating_sub(self.at)),
             _ => Duration::ZERO,
         }
     }
@@ -164,15 +164,15 @@ impl DistributionMemory {
         let (state, failures) = match done {
             Done::Failed(operation, why) => {
                 let why = why.chars().take(LONGEST_ERROR).collect();
-                (State::Failed(operation, why), before.map_or(0, |known| known.failures).saturating_add(1))
+                (CopyState::Failed(operation, why), before.map_or(0, |known| known.failures).saturating_add(1))
             }
             Done::Copied(_) | Done::Clean | Done::Ending if is_seen => return,
-            Done::Copied(hash) => (State::Copied(hash), 0),
-            Done::Clean => (State::Clean, 0),
-            Done::Others => (State::Others, 0),
-            Done::Ending => (State::Ending, 0),
+            Done::Copied(hash) => (CopyState::Copied(hash), 0),
+            Done::Clean => (CopyState::Clean, 0),
+            Done::Others => (CopyState::Others, 0),
+            Done::Ending => (CopyState::Ending, 0),
         };
-        self.namespaces.insert(namespace.to_owned(), Known { state, at: now, failures, is_free: false });
+        self.namespaces.insert(namespace.to_owned(), KnownNamespace { state, at: now, failures, is_free: false });
     }
 
     /// What is most likely in a namespace that is to have a copy with this hash, where no watch shows what is there. It decides
@@ -181,9 +181,11 @@ impl DistributionMemory {
     pub fn expected(&self, namespace: &str, hash: &str) -> Expected {
         match self.namespaces.get(namespace).map(|known| &known.state) {
             None if self.is_first == Some(true) => Expected::Nothing,
-            Some(State::Clean) => Expected::Nothing,
-            Some(State::Copied(there)) if **there != *hash => Expected::Copy,
-            None | Some(State::Copied(_) | State::Others | State::Ending | State::Failed(..)) => Expected::Unknown,
+            Some(CopyState::Clean) => Expected::Nothing,
+            Some(CopyState::Copied(there)) if **there != *hash => Expected::Copy,
+            None | Some(CopyState::Copied(_) | CopyState::Others | CopyState::Ending | CopyState::Failed(..)) => {
+                Expected::Unknown
+            }
         }
     }
 
@@ -211,6 +213,6 @@ impl DistributionMemory {
 
     /// An object of others may have gone: the namespaces in which one is are looked at again at once.
     pub fn forget_others(&mut self) {
-        self.namespaces.retain(|_, known| known.state != State::Others);
+        self.namespaces.retain(|_, known| known.state != CopyState::Others);
     }
 }

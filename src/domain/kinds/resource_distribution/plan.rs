@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     content::{Content, ResourceKind},
-    memory::{DistributionMemory, Known, Operation, State},
+    memory::{CopyState, DistributionMemory, KnownNamespace, Operation},
     spec::{DistributionSpec, NamespaceFacts, Relation},
 };
 
@@ -25,7 +25,7 @@ pub const MOST_AGAIN: usize = 100;
 
 /// What a watch shows in a namespace under the name of the copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum SeenCopy {
     /// A copy; whether it is as it should be.
     Copy {
         /// Nothing has to be written.
@@ -47,12 +47,12 @@ pub struct Facts<'a> {
     /// Every namespace.
     pub namespaces: &'a [&'a NamespaceFacts],
     /// What a watch shows, by namespace. None: there is no watch.
-    pub seen: Option<&'a BTreeMap<Arc<str>, Seen>>,
+    pub seen: Option<&'a BTreeMap<Arc<str>, SeenCopy>>,
 }
 
 /// Something to do in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum CopyStep {
     /// There is to be a copy.
     Copy(String),
     /// There is to be none.
@@ -99,11 +99,11 @@ enum When {
 pub struct Survey {
     /// Where the copies are.
     pub counts: Counts,
-    now: Vec<Step>,
+    now: Vec<CopyStep>,
     /// With how long they have been due, like the next ones.
-    again: Vec<(Duration, Step)>,
-    in_turn: Vec<(Duration, Step)>,
-    for_room: Vec<(Duration, Step)>,
+    again: Vec<(Duration, CopyStep)>,
+    in_turn: Vec<(Duration, CopyStep)>,
+    for_room: Vec<(Duration, CopyStep)>,
     later: Option<Duration>,
     namespaces: usize,
     taken: usize,
@@ -113,9 +113,9 @@ pub struct Survey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// Those that have not failed.
-    pub first: Vec<Step>,
+    pub first: Vec<CopyStep>,
     /// Those that have, and may again.
-    pub again: Vec<Step>,
+    pub again: Vec<CopyStep>,
 }
 
 impl Survey {
@@ -159,46 +159,46 @@ impl Survey {
     fn target(
         &mut self,
         name: &str,
-        (known, paced): (Option<&Known>, Duration),
-        seen: Option<Option<Seen>>,
+        (known, paced): (Option<&KnownNamespace>, Duration),
+        seen: Option<Option<SeenCopy>>,
         content: Option<&Content>,
         now: Duration,
     ) {
         let age = known.map_or(Duration::ZERO, |known| now.saturating_sub(known.at));
-        let is_of_removal = known.is_some_and(|known| matches!(known.state, State::Failed(Operation::Delete, _)));
+        let is_of_removal = known.is_some_and(|known| matches!(known.state, CopyState::Failed(Operation::Delete, _)));
         // What it is like, when to look, and whether it is as it should be.
         let when = match (seen, known.map(|known| &known.state)) {
-            (Some(Some(Seen::Copy { fits: true })), _) => {
+            (Some(Some(SeenCopy::Copy { fits: true })), _) => {
                 self.counts.good += 1;
                 When::Never
             }
-            (Some(Some(Seen::Others)), _) => {
+            (Some(Some(SeenCopy::Others)), _) => {
                 self.counts.conflicts.push(name.to_owned());
                 When::Never
             }
-            (Some(Some(Seen::Ending)), _) => {
+            (Some(Some(SeenCopy::Ending)), _) => {
                 self.counts.ending.push(name.to_owned());
                 When::Never
             }
-            (_, Some(State::Failed(operation, why))) if !is_of_removal => {
+            (_, Some(CopyState::Failed(operation, why))) if !is_of_removal => {
                 self.failed(*operation, name, why);
                 known.map_or(When::Now, |known| again(known, now))
             }
             // What a watch shows to be gone is gone.
-            (None | Some(Some(_)), Some(State::Others)) => {
+            (None | Some(Some(_)), Some(CopyState::Others)) => {
                 self.counts.conflicts.push(name.to_owned());
                 in_turn(age, CONFLICT_RETRY, When::InTurnForRoom)
             }
-            (None, Some(State::Ending)) => {
+            (None, Some(CopyState::Ending)) => {
                 self.counts.ending.push(name.to_owned());
                 in_turn(age, CONFLICT_RETRY, When::InTurnForRoom)
             }
-            (None, Some(State::Copied(hash))) if content.is_none_or(|content| *content.hash == **hash) => {
+            (None, Some(CopyState::Copied(hash))) if content.is_none_or(|content| *content.hash == **hash) => {
                 self.counts.good += 1;
                 in_turn(age, PERIOD, When::InTurn)
             }
             // Without its source a copy is as it was.
-            (Some(Some(Seen::Copy { .. })), _) if content.is_none() => {
+            (Some(Some(SeenCopy::Copy { .. })), _) if content.is_none() => {
                 self.counts.good += 1;
                 When::Never
             }
@@ -209,15 +209,15 @@ impl Survey {
             }
         };
         if content.is_some() {
-            self.add(when, Step::Copy(name.to_owned()));
+            self.add(when, CopyStep::Copy(name.to_owned()));
         }
     }
 
     fn outside(
         &mut self,
         namespace: &NamespaceFacts,
-        known: Option<&Known>,
-        seen: Option<Option<Seen>>,
+        known: Option<&KnownNamespace>,
+        seen: Option<Option<SeenCopy>>,
         since_begin: Duration,
         now: Duration,
     ) {
@@ -227,27 +227,27 @@ impl Survey {
         }
         let name = &*namespace.name;
         let when = match (seen, known) {
-            (Some(None | Some(Seen::Others | Seen::Ending)), _) => When::Never,
-            (_, Some(known @ Known { state: State::Failed(Operation::Delete, why), .. })) => {
+            (Some(None | Some(SeenCopy::Others | SeenCopy::Ending)), _) => When::Never,
+            (_, Some(known @ KnownNamespace { state: CopyState::Failed(Operation::Delete, why), .. })) => {
                 self.failed(Operation::Delete, name, why);
                 again(known, now)
             }
-            (Some(Some(Seen::Copy { .. })), _) => When::Now,
+            (Some(Some(SeenCopy::Copy { .. })), _) => When::Now,
             (None, Some(known)) => match known.state {
-                State::Clean | State::Others => When::Never,
-                State::Copied(_) | State::Ending | State::Failed(..) => When::Now,
+                CopyState::Clean | CopyState::Others => When::Never,
+                CopyState::Copied(_) | CopyState::Ending | CopyState::Failed(..) => When::Now,
             },
             // A copy from before this process led may be there.
             (None, None) => When::InTurn(since_begin),
         };
-        self.add(when, Step::Remove(name.to_owned()));
+        self.add(when, CopyStep::Remove(name.to_owned()));
     }
 
     fn failed(&mut self, operation: Operation, name: &str, why: &str) {
         self.counts.failed.entry(operation).or_default().push((name.to_owned(), why.to_owned()));
     }
 
-    fn add(&mut self, when: When, step: Step) {
+    fn add(&mut self, when: When, step: CopyStep) {
         match when {
             When::Now => self.now.push(step),
             When::Again(overdue) => self.again.push((overdue, step)),
@@ -261,7 +261,7 @@ impl Survey {
     /// The steps that are due, [`MOST_STEPS`] at most. What has waited longest goes first, so that everything has its turn.
     pub fn take(&mut self, memory: &mut DistributionMemory, now: Duration) -> Steps {
         let again = longest_due(&mut self.again, MOST_AGAIN);
-        let mut first: Vec<Step> = self.now.drain(..self.now.len().min(MOST_STEPS - again.len())).collect();
+        let mut first: Vec<CopyStep> = self.now.drain(..self.now.len().min(MOST_STEPS - again.len())).collect();
         if self.has_turns() && left_of_tick(memory, now).is_zero() {
             memory.ticked = Some(now);
             // Turns are few. They do not wait for what is to be done at once, of which there may always be something.
@@ -289,12 +289,12 @@ impl Survey {
 }
 
 /// Takes the first ones in the order of how long they have been due.
-fn longest_due(all: &mut Vec<(Duration, Step)>, most: usize) -> Vec<Step> {
+fn longest_due(all: &mut Vec<(Duration, CopyStep)>, most: usize) -> Vec<CopyStep> {
     all.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
     all.drain(..all.len().min(most)).map(|(_, step)| step).collect()
 }
 
-fn again(known: &Known, now: Duration) -> When {
+fn again(known: &KnownNamespace, now: Duration) -> When {
     let left = known.left(now);
     if left.is_zero() { When::Again(now.saturating_sub(known.at)) } else { When::Later(left) }
 }

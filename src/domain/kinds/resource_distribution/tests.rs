@@ -10,7 +10,7 @@ use super::{
     content::{Content, ResourceKind, fingerprint},
     copy::{self, CopyObject, CopyView, Distributor, Wanted, is_copy},
     memory::{DistributionMemory, Done, Expected, Operation, Pace, SLOWEST_COPY, SLOWEST_SOURCE},
-    plan::{CONFLICT_RETRY, Facts, MOST_AGAIN, MOST_STEPS, PERIOD, Seen, Step, Steps, Survey, TICK},
+    plan::{CONFLICT_RETRY, CopyStep, Facts, MOST_AGAIN, MOST_STEPS, PERIOD, SeenCopy, Steps, Survey, TICK},
     spec::{DistributionSpec, NamespaceFacts, Relation, TargetSpec, identity},
     status::{About, Situation, status},
 };
@@ -158,7 +158,7 @@ fn a_copy_that_is_referred_to_is_neither_written_nor_removed() {
         world.spec = DistributionSpec::of(&read(json!({"resourceRef": reference, "targets": targets}))).unwrap();
         assert_eq!(world.steps(), []);
         world.wait(PERIOD * 2);
-        assert!(world.steps().iter().all(|step| *step == Step::Copy("b".into())));
+        assert!(world.steps().iter().all(|step| *step == CopyStep::Copy("b".into())));
         let counts = world.survey().counts;
         assert_eq!((counts.desired, counts.good), (1, 1), "it does not count");
     }
@@ -450,7 +450,7 @@ struct World {
     spec: DistributionSpec,
     content: Option<Content>,
     namespaces: Vec<NamespaceFacts>,
-    seen: Option<BTreeMap<Arc<str>, Seen>>,
+    seen: Option<BTreeMap<Arc<str>, SeenCopy>>,
     memory: DistributionMemory,
     now: Duration,
 }
@@ -475,7 +475,7 @@ impl World {
         Survey::of(Facts { spec, content: content.as_ref(), namespaces, seen: seen.as_ref() }, memory, *now)
     }
 
-    fn steps(&mut self) -> Vec<Step> {
+    fn steps(&mut self) -> Vec<CopyStep> {
         let mut survey = self.survey();
         let Steps { first, again } = survey.take(&mut self.memory, self.now);
         let mut steps = [first, again].concat();
@@ -492,7 +492,7 @@ impl World {
         self.note(namespace, Done::Copied(hash));
     }
 
-    fn see(&mut self, namespace: &str, seen: Option<Seen>) {
+    fn see(&mut self, namespace: &str, seen: Option<SeenCopy>) {
         let all = self.seen.as_mut().unwrap();
         match seen {
             Some(seen) => drop(all.insert(namespace.into(), seen)),
@@ -510,16 +510,16 @@ impl World {
     }
 }
 
-fn copies(names: &[&str]) -> Vec<Step> {
-    names.iter().map(|name| Step::Copy((*name).into())).collect()
+fn copies(names: &[&str]) -> Vec<CopyStep> {
+    names.iter().map(|name| CopyStep::Copy((*name).into())).collect()
 }
 
-fn removals(names: &[&str]) -> Vec<Step> {
-    names.iter().map(|name| Step::Remove((*name).into())).collect()
+fn removals(names: &[&str]) -> Vec<CopyStep> {
+    names.iter().map(|name| CopyStep::Remove((*name).into())).collect()
 }
 
-const GOOD: Option<Seen> = Some(Seen::Copy { fits: true });
-const BAD: Option<Seen> = Some(Seen::Copy { fits: false });
+const GOOD: Option<SeenCopy> = Some(SeenCopy::Copy { fits: true });
+const BAD: Option<SeenCopy> = Some(SeenCopy::Copy { fits: false });
 
 fn named(names: &[&str]) -> Value {
     json!({"includedNamespaces": {"list": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}})
@@ -530,7 +530,7 @@ fn section_6_step_2_matched_and_unmatched_namespaces_follow_from_the_list() {
     let mut world = World::new(config_map(json!({})), named(&["a", "b", "gone"]), &["a", "b", "c", "d"]);
     world.see("b", GOOD);
     world.see("c", GOOD);
-    world.see("d", Some(Seen::Others));
+    world.see("d", Some(SeenCopy::Others));
     assert_eq!(world.steps(), [copies(&["a"]), removals(&["c"])].concat());
     let counts = world.survey().counts;
     assert_eq!(
@@ -543,7 +543,7 @@ fn section_6_step_2_matched_and_unmatched_namespaces_follow_from_the_list() {
 fn section_6_step_3_each_target_is_created_updated_or_found_taken() {
     let mut world = World::new(config_map(json!({})), named(&["a", "b", "c"]), &["a", "b", "c"]);
     world.see("b", BAD);
-    world.see("c", Some(Seen::Others));
+    world.see("c", Some(SeenCopy::Others));
     assert_eq!(world.steps(), copies(&["a", "b"]));
     assert_eq!(world.survey().counts.conflicts, ["c"]);
     world.see("a", GOOD);
@@ -559,11 +559,11 @@ fn section_6_step_4_a_copy_leaves_a_namespace_that_is_no_longer_meant_and_nothin
     for name in ["a", "b", "d", "kruise-system"] {
         world.see(name, GOOD);
     }
-    world.see("c", Some(Seen::Others));
+    world.see("c", Some(SeenCopy::Others));
     world.namespaces[3].is_ending = true;
     world.namespaces[4].is_own = true;
     assert_eq!(world.steps(), removals(&["b"]));
-    world.see("b", Some(Seen::Ending));
+    world.see("b", Some(SeenCopy::Ending));
     assert_eq!((world.steps(), world.next()), (vec![], None), "a finalizer holds it");
     world.namespaces[0].refuses = true;
     assert_eq!(world.steps(), removals(&["a"]));
@@ -673,12 +673,12 @@ fn a_pass_has_a_bounded_number_of_steps_and_what_has_failed_goes_apart() {
         assert_eq!(again.len(), [MOST_AGAIN, MOST_AGAIN, 0][pass]);
         assert_eq!(survey.next(&world.memory, world.now).is_some_and(|next| next.is_zero()), pass < 2);
         for step in first {
-            let Step::Copy(name) = step else { panic!("{step:?}") };
+            let CopyStep::Copy(name) = step else { panic!("{step:?}") };
             world.copied(&name);
             tried.push(name);
         }
         for step in again {
-            let Step::Copy(name) = step else { panic!("{step:?}") };
+            let CopyStep::Copy(name) = step else { panic!("{step:?}") };
             world.note(&name, Done::Failed(Operation::Create, "no".into()));
             tried.push(name);
         }
@@ -777,7 +777,7 @@ fn f1_secrets_are_looked_at_in_turns_each_once_in_a_period() {
         let steps = world.steps();
         most = most.max(steps.len());
         for step in steps {
-            let Step::Copy(name) = step else { panic!("{step:?}") };
+            let CopyStep::Copy(name) = step else { panic!("{step:?}") };
             *looked.entry(name.clone()).or_insert(0) += 1;
             world.copied(&name);
         }
@@ -817,8 +817,8 @@ fn a_target_that_was_removed_while_no_manager_ran_loses_its_secret_within_one_pe
     while world.now < start + PERIOD {
         for step in world.steps() {
             match step {
-                Step::Copy(name) => world.copied(&name),
-                Step::Remove(name) => {
+                CopyStep::Copy(name) => world.copied(&name),
+                CopyStep::Remove(name) => {
                     world.note(&name, Done::Clean);
                     looked.push(name);
                 }
@@ -864,7 +864,7 @@ fn without_its_source_no_copy_is_written_and_none_is_taken_away() {
         assert_eq!(world.steps(), removals(&["c"]), "what nobody wants goes all the same");
         assert_eq!(world.survey().counts.good, 1);
         world.wait(PERIOD);
-        assert!(world.steps().iter().all(|step| matches!(step, Step::Remove(_))));
+        assert!(world.steps().iter().all(|step| matches!(step, CopyStep::Remove(_))));
     }
 }
 
@@ -927,8 +927,8 @@ fn conflicts_and_failures_are_shown_with_their_namespaces() {
     let before = ResourceDistributionStatus::default();
     let mut world = World::new(config_map(json!({})), json!({"allNamespaces": true}), &["a", "b", "c", "d", "e"]);
     world.see("a", GOOD);
-    world.see("b", Some(Seen::Others));
-    world.see("c", Some(Seen::Others));
+    world.see("b", Some(SeenCopy::Others));
+    world.see("c", Some(SeenCopy::Others));
     world.namespaces[3].refuses = true;
     world.namespaces[4].is_ending = true;
     let counts = world.survey().counts;

@@ -23,7 +23,7 @@ pub fn annotations(pod: &PodView) -> Map<String, Value> {
 
 /// A Pod, and what its annotations say of SidecarSets.
 #[derive(Clone, Debug)]
-pub struct Seen<'a> {
+pub struct SidecarPod<'a> {
     /// The Pod.
     pub view: &'a PodView,
     /// What SidecarSets have noted on it.
@@ -94,7 +94,7 @@ pub struct Judged {
     pub upgradable: Option<bool>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> SidecarPod<'a> {
     /// With the annotations as they are.
     ///
     /// # Errors

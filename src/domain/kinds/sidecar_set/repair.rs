@@ -83,7 +83,7 @@ pub struct Progress {
 
 /// What to do about the Pods of one controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RepairStep {
     /// None of them lacks the containers.
     Nothing,
     /// This one is to go, by its UID.
@@ -112,7 +112,7 @@ impl Progress {
     }
 
     /// What to do next. `members` are all Pods of the controller.
-    pub fn step(&mut self, members: &[Member], now: Now) -> Step {
+    pub fn step(&mut self, members: &[Member], now: Now) -> RepairStep {
         if let Some(evicted) = &self.evicted {
             match evicted.outcome(members, now) {
                 Some(step) => return step,
@@ -120,10 +120,12 @@ impl Progress {
             }
         }
         let lacking = members.iter().filter(|pod| pod.lacks && !pod.is_leaving);
-        let Some(next) = lacking.min_by_key(|pod| (pod.is_ready, pod.created, &pod.name)) else { return Step::Nothing };
+        let Some(next) = lacking.min_by_key(|pod| (pod.is_ready, pod.created, &pod.name)) else {
+            return RepairStep::Nothing;
+        };
         match self.pause(now) {
-            Some(left) => Step::Wait(Some(left)),
-            None => Step::Evict(next.uid.clone()),
+            Some(left) => RepairStep::Wait(Some(left)),
+            None => RepairStep::Evict(next.uid.clone()),
         }
     }
 
@@ -148,7 +150,7 @@ impl Evicted {
     }
 
     /// None: it is over.
-    fn outcome(&self, members: &[Member], now: Now) -> Option<Step> {
+    fn outcome(&self, members: &[Member], now: Now) -> Option<RepairStep> {
         let mut later = members.iter().filter(|pod| !self.came_before(pod) && !pod.is_leaving).peekable();
         let left = (self.at + REPLACED_WITHIN).saturating_sub(now.mono);
         if later.peek().is_none() {
@@ -160,14 +162,14 @@ impl Evicted {
                 left
             };
             let is_leaving = old.is_some_and(|old| old.is_leaving);
-            return (is_leaving || !left.is_zero()).then_some(Step::Wait((!is_leaving).then_some(left)));
+            return (is_leaving || !left.is_zero()).then_some(RepairStep::Wait((!is_leaving).then_some(left)));
         }
         let later: Vec<&Member> = later.collect();
         if let Some(pod) = later.iter().find(|pod| pod.lacks) {
-            return Some(Step::Stop(pod.name.clone()));
+            return Some(RepairStep::Stop(pod.name.clone()));
         }
         // However long it takes: the containers may be what keeps it from being ready.
-        later.iter().any(|pod| !pod.is_ready).then_some(Step::Wait(None))
+        later.iter().any(|pod| !pod.is_ready).then_some(RepairStep::Wait(None))
     }
 }
 
@@ -224,12 +226,12 @@ mod tests {
         Member { uid, name: name.into(), created: Some(created(second)), lacks, is_leaving: false, is_ready: true }
     }
 
-    fn evict(name: &str) -> Step {
-        Step::Evict(format!("uid-{name}"))
+    fn evict(name: &str) -> RepairStep {
+        RepairStep::Evict(format!("uid-{name}"))
     }
 
-    fn seconds(seconds: u64) -> Step {
-        Step::Wait(Some(Duration::from_secs(seconds)))
+    fn seconds(seconds: u64) -> RepairStep {
+        RepairStep::Wait(Some(Duration::from_secs(seconds)))
     }
 
     #[test]
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(first(&pods), evict("b"));
         pods[1].is_leaving = true;
         assert_eq!(first(&pods), evict("c"), "it goes already");
-        assert_eq!(first(&pods[3..]), Step::Nothing);
+        assert_eq!(first(&pods[3..]), RepairStep::Nothing);
     }
 
     /// A Pod is evicted at 100 s; `after` are the Pods at a later second.
@@ -270,23 +272,23 @@ mod tests {
         let leaving = || Member { is_leaving: true, ..pod("a", 50, true) };
         let starting = || Member { is_ready: false, ..pod("new", 101, false) };
         for (after, second, wanted) in [
-            (vec![leaving(), pod("b", 50, true)], 101, Step::Wait(None)),
-            (vec![leaving(), pod("b", 50, true)], 9999, Step::Wait(None)),
+            (vec![leaving(), pod("b", 50, true)], 101, RepairStep::Wait(None)),
+            (vec![leaving(), pod("b", 50, true)], 9999, RepairStep::Wait(None)),
             (vec![pod("b", 50, true)], 110, seconds(590)),
             // Its eviction failed after all.
             (vec![pod("a", 50, true), pod("b", 50, true)], 104, seconds(26)),
             (vec![pod("a", 50, true), pod("b", 50, true)], 130, seconds(10)),
-            (vec![pod("b", 50, true), starting()], 110, Step::Wait(None)),
-            (vec![pod("b", 50, true), starting()], 9999, Step::Wait(None)),
+            (vec![pod("b", 50, true), starting()], 110, RepairStep::Wait(None)),
+            (vec![pod("b", 50, true), starting()], 9999, RepairStep::Wait(None)),
             (vec![leaving(), pod("b", 50, true), pod("new", 101, false)], 110, seconds(10)),
             (vec![pod("b", 50, true), pod("new", 101, false)], 110, seconds(10)),
-            (vec![pod("new", 101, false)], 110, Step::Nothing),
+            (vec![pod("new", 101, false)], 110, RepairStep::Nothing),
             (vec![pod("b", 50, true)], 700, seconds(10)),
-            (vec![pod("b", 50, true), pod("new", 101, true)], 110, Step::Stop("new".into())),
-            (vec![leaving(), pod("b", 50, true), pod("new", 101, true)], 110, Step::Stop("new".into())),
+            (vec![pod("b", 50, true), pod("new", 101, true)], 110, RepairStep::Stop("new".into())),
+            (vec![leaving(), pod("b", 50, true), pod("new", 101, true)], 110, RepairStep::Stop("new".into())),
             // The clock of the API server is behind ours.
-            (vec![pod("b", 50, true), pod("new", 60, true)], 110, Step::Stop("new".into())),
-            (vec![pod("b", 50, true), pod("new", 50, true)], 110, Step::Stop("new".into())),
+            (vec![pod("b", 50, true), pod("new", 60, true)], 110, RepairStep::Stop("new".into())),
+            (vec![pod("b", 50, true), pod("new", 50, true)], 110, RepairStep::Stop("new".into())),
             // It came late by the watch, and has been there all the time.
             (vec![pod("b", 50, true), pod("old", 49, true)], 110, seconds(590)),
         ] {
@@ -325,7 +327,7 @@ mod tests {
         for _ in 0..9 {
             assert_eq!(progress.step(&pods, at(now)), evict("a"));
             progress.refused(at(now));
-            let Step::Wait(Some(pause)) = progress.step(&pods, at(now)) else { panic!() };
+            let RepairStep::Wait(Some(pause)) = progress.step(&pods, at(now)) else { panic!() };
             pauses.push(pause.as_secs());
             now += pause.as_secs();
         }

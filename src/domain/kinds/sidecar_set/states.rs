@@ -26,7 +26,7 @@ pub struct Before {
 /// The last update by one SidecarSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct State {
+pub struct LastUpdate {
     /// The hash that the Pod was updated to.
     #[serde(deserialize_with = "null::as_default")]
     pub revision: String,
@@ -51,7 +51,7 @@ fn there<T>(map: BTreeMap<String, Option<T>>) -> BTreeMap<String, T> {
 }
 
 /// The states by SidecarSet.
-pub type States = BTreeMap<String, State>;
+pub type States = BTreeMap<String, LastUpdate>;
 
 /// Reads the annotation.
 ///

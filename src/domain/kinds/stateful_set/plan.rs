@@ -24,7 +24,7 @@ use crate::{
             lifecycle::State,
         },
         workload::{
-            revisions::Known,
+            revisions::KnownRevision,
             steps::{self, Wait},
         },
     },
@@ -45,7 +45,7 @@ pub struct Observed<'a> {
     /// Name of the revision to get to.
     pub update_revision: &'a str,
     /// The revisions of the set. Read only while Pods are updated in place.
-    pub revisions: &'a [Known],
+    pub revisions: &'a [KnownRevision],
     /// Which changes may be made in place. None: that, or the revisions, cannot be read now, and nothing is compared.
     pub allowed: Option<Allowed>,
     /// For how long claims have been asked to grow, or have grown, by name.

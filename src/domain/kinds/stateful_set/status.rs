@@ -42,7 +42,7 @@ pub fn counts(
     claims: &BTreeMap<String, Arc<SizedClaim>>,
     (current, update): (&str, &str),
 ) -> Counts {
-    let mut counts = Counts::default();
+    let mut counts = Counts { updated_ready: updated_ready(pods, update), ..Counts::default() };
     for pod in pods.iter().filter(|pod| pod.phase.is_some()) {
         let (is_updated, stays) = (pod.is_updated(update), !pod.is_terminating);
         counts.replicas += 1;
@@ -50,7 +50,6 @@ pub fn counts(
         counts.available += i32::from(pod.is_available());
         counts.current += i32::from(stays && pod.is_on(current));
         counts.updated += i32::from(stays && is_updated);
-        counts.updated_ready += i32::from(is_updated && pod.is_ready);
         counts.updated_available += i32::from(is_updated && pod.is_available());
     }
     for template in &spec.claims {
@@ -64,6 +63,12 @@ pub fn counts(
         counts.claims.push((template.name.clone(), compatible, ready));
     }
     counts
+}
+
+/// How many Pods are ready on the update revision.
+pub fn updated_ready(pods: &[Arc<Pod>], update: &str) -> i32 {
+    let ready = pods.iter().filter(|pod| pod.phase.is_some() && pod.is_updated(update) && pod.is_ready);
+    i32::try_from(ready.count()).unwrap_or(i32::MAX)
 }
 
 /// Whether a rolling update is done: then the update revision becomes the current one. What is counted are the wanted

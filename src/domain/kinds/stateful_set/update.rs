@@ -19,7 +19,7 @@ use crate::{
     domain::{
         pod::{
             inplace::{self, NotInPlace, UpdateSpec},
-            lifecycle::State,
+            lifecycle::{BeforeUpdate, State},
         },
         workload::overrides::Applied,
     },
@@ -77,7 +77,7 @@ impl Claims {
 pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool, plan: &mut Plan) {
     let spec = observed.spec;
     let limit = spec.rolling().map_or(1, |rolling| rolling.max_unavailable);
-    let mut job = Job { observed, ways: BTreeMap::new(), claims: BTreeMap::new(), growing: 0, is_stuck: false };
+    let mut job = Rollout { observed, ways: BTreeMap::new(), claims: BTreeMap::new(), growing: 0, is_stuck: false };
     plan.room = Room::new(slots.iter().map(|slot| slot.pod), limit, spec.is_ordered);
     if is_busy {
         plan.room.close();
@@ -133,7 +133,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
     }
 }
 
-struct Job<'a, 'o> {
+struct Rollout<'a, 'o> {
     observed: &'a Observed<'o>,
     /// By the revision and the override that a Pod comes from, and the override that it is to have.
     ways: BTreeMap<(String, Applied, String), Result<UpdateSpec, NotInPlace>>,
@@ -146,7 +146,7 @@ struct Job<'a, 'o> {
     is_stuck: bool,
 }
 
-impl Job<'_, '_> {
+impl Rollout<'_, '_> {
     /// Whether a Pod is not as the newest template wants it, its claims aside.
     fn is_outdated(&self, pod: &Pod) -> bool {
         !pod.is_updated(self.observed.update_revision) || pod.lacks_claim.is_some()
@@ -241,23 +241,15 @@ impl Job<'_, '_> {
     }
 
     fn in_place(&self, pod: &Pod, spec: UpdateSpec, charge: Charge, plan: &mut Plan) {
-        let hooks = &self.observed.spec.lifecycle;
         let name = pod.name.clone();
-        let is_held = hooks.holds_update(pod);
-        let action = match &pod.state {
-            State::None | State::PreparingNormal | State::Normal if is_held => {
-                Action::AnnounceUpdate { pod: name, restore: false }
-            }
-            State::PreparingUpdate if is_held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
-            State::None | State::PreparingNormal | State::Normal | State::PreparingUpdate | State::Updating => {
-                Action::UpdateInPlace { pod: name, spec }
-            }
-            State::Updated if hooks.in_place_update.is_some() => Action::AnnounceUpdate { pod: name, restore: true },
-            // Without a hook it is moved to Normal before the next pass.
-            State::Updated => return,
+        let action = match self.observed.spec.lifecycle.before_update(pod, &pod.state) {
+            BeforeUpdate::Nothing => Action::UpdateInPlace { pod: name, spec },
+            BeforeUpdate::Announce { restore } => Action::AnnounceUpdate { pod: name, restore },
+            BeforeUpdate::Held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
+            BeforeUpdate::Refresh => return,
             // It was to be replaced, and need not be.
-            State::PreparingDelete => return self.end_or_cancel_deletion(pod, plan),
-            State::Unknown(state) => {
+            BeforeUpdate::Deletion => return self.end_or_cancel_deletion(pod, plan),
+            BeforeUpdate::UnknownState(state) => {
                 let why = format!("Pod {} is in lifecycle state {state:?}, which this release does not know", pod.name);
                 return plan.impossible("FailedUpdatePod", why);
             }
@@ -279,14 +271,7 @@ impl Job<'_, '_> {
                 self.ways.entry(key).or_insert_with(|| between(observed, pod)).clone()
             }
         };
-        let in_place = in_place.and_then(|spec| {
-            let spec = UpdateSpec { grace_seconds: rolling.grace_seconds, ..spec };
-            match &pod.pending {
-                Some(pending) => inplace::with_pending(spec, pending),
-                None => Ok(spec),
-            }
-        });
-        match in_place {
+        match in_place.and_then(|spec| inplace::with_pending(spec, pod.pending.as_ref(), rolling.grace_seconds)) {
             Ok(spec) => Way::InPlace(spec),
             Err(why) if rolling.policy == PodUpdatePolicy::InPlaceOnly => Way::Impossible(why.to_string()),
             Err(_) => Way::Replace,

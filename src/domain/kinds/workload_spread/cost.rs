@@ -23,9 +23,10 @@ pub fn within(subsets: usize, index: usize, is_newest: bool) -> i32 {
     if is_newest { (subsets - index) * 100 } else { (index + 1) * 100 }
 }
 
-/// The cost of a Pod above the limit of the subset `index`.
-pub fn above(index: usize) -> i32 {
-    (number(index) + 1) * -100
+/// The cost of a Pod above the limit of the subset `index`: the later its subset is filled, the sooner it goes. Of older versions
+/// it is the other way round, as in [`within`].
+pub fn above(subsets: usize, index: usize, is_newest: bool) -> i32 {
+    -within(subsets, index, !is_newest)
 }
 
 /// The cost of a Pod that belongs to no subset.

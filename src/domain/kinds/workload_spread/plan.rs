@@ -219,6 +219,25 @@ pub fn plan(spec: &SpreadSpec, seen: &SpreadSeen<'_>, now: Now) -> SpreadPlan {
     plan
 }
 
+/// Decides while there is no target, or it is being deleted: no Pods count, and none are wanted.
+///
+/// Records of creations keep their time. A replica of the webhook may still give a place that it has recorded ahead to a Pod of a
+/// target that appears now, and writes nothing more about it. What it records meanwhile makes the write of this plan fail or
+/// stays beside it (`settled.rs`). Records of deletions go with the counts that they lessen: alone they would give away the
+/// places of Pods that are coming. Pods that another target adopts count from then on, as with any target.
+pub fn without_pods(
+    spec: &SpreadSpec,
+    recorded: &WorkloadSpreadStatus,
+    ages: &BTreeMap<EntryKey, Duration>,
+    now: Now,
+) -> SpreadPlan {
+    let seen = SpreadSeen { pods: &[], total: 0, newest: Newest::Unknown, recorded, ages };
+    let mut plan = plan(spec, &seen, now);
+    // Nobody has looked whether these Pods came: most did, and went with their target.
+    plan.events.retain(|event| !matches!(event, SpreadEvent::CreatePodFailed(_)));
+    plan
+}
+
 /// One version.
 struct Counting<'a> {
     spec: &'a SpreadSpec,
@@ -371,17 +390,17 @@ fn costs(
     if !spec.target_kind.regards_costs() || seen.newest == Newest::Unknown {
         return;
     }
-    let is_newest = seen.newest.is(version);
+    let (many, is_newest) = (spec.subsets.len(), seen.newest.is(version));
     let mut set = |pod: &Arc<PodView>, cost: i32| {
         if pod.deletion_cost != cost {
             plan.costs.push((pod.clone(), cost));
         }
     };
-    let mut subsets: Vec<Vec<&Arc<PodView>>> = vec![Vec::new(); spec.subsets.len()];
+    let mut subsets: Vec<Vec<&Arc<PodView>>> = vec![Vec::new(); many];
     for SpreadPod { pod, home } in pods.iter().filter(|pod| pod.pod.is_active()) {
         match home {
             Home::Subset(index) => subsets[*index].push(pod),
-            Home::Nowhere => set(pod, cost::nowhere(spec.subsets.len())),
+            Home::Nowhere => set(pod, cost::nowhere(many)),
             Home::Unknown => {}
         }
     }
@@ -392,7 +411,7 @@ fn costs(
         for (index, (pods, order)) in subsets.iter().zip(order).enumerate() {
             let has: Vec<i32> = pods.iter().map(|pod| pod.deletion_cost).collect();
             for (pod, place) in pods.iter().zip(cost::settle(&order, &has, is_newest)) {
-                set(pod, place.unwrap_or_else(|| cost::above(index)));
+                set(pod, place.unwrap_or_else(|| cost::above(many, index, is_newest)));
             }
         }
         return;
@@ -400,9 +419,9 @@ fn costs(
     for (index, pods) in subsets.iter().enumerate() {
         let most = limits[index].map_or(pods.len(), |max| usize::try_from(max).unwrap_or_default());
         let surplus = pods.len().saturating_sub(most);
+        let (within, above) = (cost::within(many, index, is_newest), cost::above(many, index, is_newest));
         for (place, pod) in pods.iter().enumerate() {
-            let within = cost::within(spec.subsets.len(), index, is_newest);
-            set(pod, if place < surplus { cost::above(index) } else { within });
+            set(pod, if place < surplus { above } else { within });
         }
     }
 }

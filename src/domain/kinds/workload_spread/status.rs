@@ -25,16 +25,34 @@ pub enum SpreadHindrance {
     Going,
 }
 
-/// The status. `before` is the recorded one.
+impl SpreadHindrance {
+    /// Whether there are no Pods then. With any other hindrance nobody knows, and what is recorded holds.
+    pub fn leaves_no_pods(&self) -> bool {
+        match self {
+            Self::Missing | Self::Going => true,
+            Self::Invalid(_) | Self::Taken(_) | Self::Unreadable(_) => false,
+        }
+    }
+}
+
+/// The status. `before` is the recorded one: without a plan its counts and records stay.
 pub fn status(
     spec: Option<&SpreadSpec>,
-    outcome: Result<&SpreadPlan, &SpreadHindrance>,
+    outcome: Result<&SpreadPlan, (&SpreadHindrance, Option<&SpreadPlan>)>,
     before: &WorkloadSpreadStatus,
     generation: Option<i64>,
     now: Timestamp,
 ) -> WorkloadSpreadStatus {
     let mut status = before.clone();
     status.observed_generation = generation.unwrap_or_default();
+    let (plan, outcome) = match outcome {
+        Ok(plan) => (Some(plan), Ok(plan)),
+        Err((hindrance, plan)) => (plan, Err(hindrance)),
+    };
+    if let Some(plan) = plan {
+        status.subset_statuses = plan.subsets.clone();
+        status.versioned_subset_statuses = plan.versions.clone();
+    }
     let target = spec.map(|spec| format!("{} {}", spec.kind, spec.target)).unwrap_or_default();
     let (type_, reason, message) = match outcome {
         Err(SpreadHindrance::Invalid(why)) => (conditions::STALLED, "InvalidSpec", why.clone()),
@@ -48,11 +66,7 @@ pub fn status(
         Err(SpreadHindrance::Unreadable(why)) => (conditions::STALLED, "TargetUnreadable", why.clone()),
         Err(SpreadHindrance::Missing) => (conditions::RECONCILING, "TargetMissing", format!("{target} is not there")),
         Err(SpreadHindrance::Going) => (conditions::RECONCILING, "TargetDeleted", format!("{target} is being deleted")),
-        Ok(plan) => {
-            status.subset_statuses = plan.subsets.clone();
-            status.versioned_subset_statuses = plan.versions.clone();
-            progress(plan)
-        }
+        Ok(plan) => progress(plan),
     };
     conditions::set_kstatus(&mut status.conditions, (type_, reason, &message), generation, now);
     status

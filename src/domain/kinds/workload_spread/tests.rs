@@ -12,14 +12,17 @@ use super::{
     inject::{self, Note, inject},
     matching::{self, Above},
     places::{RECOVERS_AFTER, judge},
-    plan::{CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, Way, plan},
+    plan::{
+        CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, Way, plan,
+        without_pods,
+    },
     problems::problems,
     replicas,
     spec::{SpreadSpec, TargetKind, VERSION_IGNORED},
     status::{SpreadHindrance, is_news, status},
 };
 use crate::{
-    api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
+    api::apps::workload_spread::{SpreadSubsetStatus, WorkloadSpread, WorkloadSpreadStatus},
     k8s::{
         invalid::Invalid,
         node::NodeView,
@@ -712,6 +715,28 @@ fn of_an_old_version_those_go_first_whose_subset_is_filled_first() {
 }
 
 #[test]
+fn above_the_limits_too_those_of_an_old_version_go_first_whose_subset_is_filled_first() {
+    for (index, newest, old) in [(0, -100, -300), (1, -200, -200), (2, -300, -100)] {
+        assert_eq!((cost::above(3, index, true), cost::above(3, index, false)), (newest, old), "{index}");
+    }
+    let label = |hash: &str| json!({"metadata": {"labels": {"pod-template-hash": hash}}});
+    let all = [("old", 0), ("old", 1), ("new", 0), ("new", 1)];
+    let pods = all.map(|(version, index)| in_subset(index, pod(&format!("{version}-{index}"), label(version))));
+    for (limits, wanted) in [
+        ([json!(0), json!(0)], [-200, -100, -100, -200]),
+        // All Pods are to be in the first subset: those of the second one have no place among them.
+        ([json!("100%"), json!("0%")], [1, -100, 999_999, -200]),
+    ] {
+        let spec = of_kind("Deployment", &limits);
+        let (ages, recorded, newest) =
+            (BTreeMap::new(), WorkloadSpreadStatus::default(), Newest::Version("new".into()));
+        let seen = SpreadSeen { pods: &pods, total: 2, newest, recorded: &recorded, ages: &ages };
+        let found = costs(&plan(&spec, &seen, at(0)));
+        assert_eq!(all.map(|(version, index)| found[&format!("{version}-{index}")]), wanted, "{limits:?}");
+    }
+}
+
+#[test]
 fn kinds_that_do_not_regard_costs_get_none() {
     for kind in ["StatefulSet", "Job"] {
         let group = if kind == "Job" { "batch/v1" } else { "apps/v1" };
@@ -997,7 +1022,7 @@ fn a_subset_recovers_300_s_after_the_last_pod_that_found_no_place() {
 fn the_status_says_what_it_waits_for() {
     let spec = limited(&[json!(1), Value::Null]);
     let before = WorkloadSpreadStatus::default();
-    let says = |outcome: Result<&SpreadPlan, &SpreadHindrance>| {
+    let says = |outcome: Result<&SpreadPlan, (&SpreadHindrance, Option<&SpreadPlan>)>| {
         let status = status(Some(&spec), outcome, &before, Some(3), at(0).wall);
         assert_eq!(status.observed_generation, 3);
         let is_true = status.conditions.iter().find(|c| c.status == "True").unwrap();
@@ -1008,14 +1033,71 @@ fn the_status_says_what_it_waits_for() {
     let mut on_its_way = before.clone();
     ask(&spec, 2, &mut on_its_way, &create("p", VERSION_IGNORED));
     assert_eq!(says(Ok(&planned(&spec, &[], 2, &on_its_way))), "Reconciling PodsComing");
-    for (hindrance, wanted) in [
-        (SpreadHindrance::Invalid("x".into()), "Stalled InvalidSpec"),
-        (SpreadHindrance::Taken("x".into()), "Stalled TargetTaken"),
-        (SpreadHindrance::Unreadable("x".into()), "Stalled TargetUnreadable"),
-        (SpreadHindrance::Missing, "Reconciling TargetMissing"),
-        (SpreadHindrance::Going, "Reconciling TargetDeleted"),
+    let nobody = without_pods(&spec, &before, &BTreeMap::new(), at(0));
+    for (hindrance, leaves_no_pods, wanted) in [
+        (SpreadHindrance::Invalid("x".into()), false, "Stalled InvalidSpec"),
+        (SpreadHindrance::Taken("x".into()), false, "Stalled TargetTaken"),
+        (SpreadHindrance::Unreadable("x".into()), false, "Stalled TargetUnreadable"),
+        (SpreadHindrance::Missing, true, "Reconciling TargetMissing"),
+        (SpreadHindrance::Going, true, "Reconciling TargetDeleted"),
     ] {
-        assert_eq!(says(Err(&hindrance)), wanted);
+        assert_eq!(hindrance.leaves_no_pods(), leaves_no_pods, "{wanted}");
+        for plan in [None, Some(&nobody)] {
+            assert_eq!(says(Err((&hindrance, plan))), wanted);
+        }
+    }
+}
+
+#[test]
+fn without_a_target_there_are_no_pods_and_only_what_is_coming_counts() {
+    let counted = |creating: Value| {
+        let a = json!({"name": "a", "replicas": 3, "missingReplicas": 0, "creatingPods": creating,
+            "deletingPods": {"p": "2026-01-01T00:00:00Z"}});
+        recorded(VERSION_IGNORED, json!([a, {"name": "b", "replicas": 7, "missingReplicas": 0}]))
+    };
+    let (known, nothing) = (counted(json!({"ahead:1:r:0": "2026-01-01T00:00:00Z"})), counted(json!({})));
+    for (limits, coming, settled) in [
+        ([json!(4), Value::Null], [3, -1], [4, -1]),
+        ([json!("30%"), json!("70%")], [0, 0], [0, 0]),
+        ([json!("30%"), Value::Null], [0, -1], [0, -1]),
+    ] {
+        let spec = limited(&limits);
+        for (before, age, room) in [
+            (&known, 0, coming),
+            (&known, 28, settled),
+            (&nothing, 0, settled),
+            (&WorkloadSpreadStatus::default(), 0, settled),
+        ] {
+            let plan = without_pods(&spec, before, &aged(before, Duration::from_secs(age)), at(0));
+            let of = |subset: &SpreadSubsetStatus| (subset.replicas, subset.missing_replicas);
+            assert_eq!(plan.subsets.iter().map(of).collect::<Vec<_>>(), room.map(|room| (0, room)), "{limits:?} {age}");
+            assert!(plan.events.is_empty(), "nobody has looked whether a Pod came: {:?}", plan.events);
+            let is_coming = before == &known && age == 0;
+            assert_eq!((plan.versions.len(), plan.look.is_some()), (usize::from(is_coming), is_coming));
+            for entry in plan.versions.values().flatten() {
+                assert!(entry.deleting_pods.is_empty(), "it would make room among those that come: {entry:?}");
+            }
+            let (gone, unreadable) = (SpreadHindrance::Missing, SpreadHindrance::Unreadable("x".into()));
+            let emptied = status(Some(&spec), Err((&gone, Some(&plan))), before, Some(1), at(0).wall);
+            assert_eq!((&emptied.subset_statuses, &emptied.versioned_subset_statuses), (&plan.subsets, &plan.versions));
+            let kept = status(Some(&spec), Err((&unreadable, None)), before, Some(1), at(0).wall);
+            assert_eq!(kept.versioned_subset_statuses, before.versioned_subset_statuses);
+        }
+    }
+}
+
+#[test]
+fn without_a_target_a_subset_without_a_place_recovers_in_its_time() {
+    let spec = adaptive(&[json!(5), Value::Null]);
+    let found = planned(&spec, &[in_subset(0, unplaced("late", -31))], 1, &WorkloadSpreadStatus::default());
+    let before = status(Some(&spec), Ok(&found), &WorkloadSpreadStatus::default(), Some(1), at(0).wall);
+    for (after, wanted, look, events) in [
+        (100, "False", Some(RECOVERS_AFTER - Duration::from_secs(100)), vec![]),
+        (300, "True", None, vec![SpreadEvent::RecoverSchedulable("a".into())]),
+    ] {
+        let plan = without_pods(&spec, &before, &BTreeMap::new(), at(after));
+        assert_eq!((plan.subsets[0].conditions[0].status.as_str(), plan.look), (wanted, look));
+        assert_eq!(plan.events, events);
     }
 }
 

@@ -95,7 +95,7 @@ impl Keys {
 
 /// One result, and the probe that it is of.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a> {
+pub struct MarkedResult<'a> {
     /// Whose probe it is.
     pub marker: &'a PodProbeMarker,
     /// The probe.
@@ -144,7 +144,7 @@ fn names(list: Option<&str>) -> impl Iterator<Item = &str> {
 }
 
 /// A fingerprint of everything that [`patch`] goes by, besides the Pod.
-pub fn fingerprint(outcomes: &[Outcome<'_>], gone: &Gone) -> u64 {
+pub fn fingerprint(outcomes: &[MarkedResult<'_>], gone: &Gone) -> u64 {
     let mut hasher = DefaultHasher::new();
     for outcome in outcomes {
         let meta = &outcome.marker.metadata;
@@ -206,10 +206,10 @@ impl<'a> Marks<'a> {
 /// The strategic merge patch of `pods/status` that brings a Pod (as it is stored) to the results of its probes, which are
 /// ordered by PodProbeMarker and probe. The same patch names the PodProbeMarkers whose marks the Pod carries, so that they
 /// can be removed whatever else is lost. None: the Pod is as it should be.
-pub fn patch(pod: &Value, outcomes: &[Outcome<'_>], gone: &Gone) -> Option<Value> {
+pub fn patch(pod: &Value, outcomes: &[MarkedResult<'_>], gone: &Gone) -> Option<Value> {
     let Gone { keys: gone, markers: cleaned } = gone;
     let (mut of_labels, mut of_annotations) = (Marks::default(), Marks::default());
-    let mut conditions: BTreeMap<&str, &Outcome<'_>> = BTreeMap::new();
+    let mut conditions: BTreeMap<&str, &MarkedResult<'_>> = BTreeMap::new();
     for outcome in outcomes {
         for policy in &outcome.probe.marker_policy {
             of_labels.note(&policy.labels, reserved::is_label, outcome.state, &policy.state);
@@ -267,7 +267,7 @@ fn is_gate(pod: &Value, type_: &str) -> bool {
 }
 
 /// The condition that a result makes, unless it is there already. While nothing is known it stays as it is.
-fn condition(now: Option<&Value>, type_: &str, outcome: &Outcome<'_>) -> Option<Value> {
+fn condition(now: Option<&Value>, type_: &str, outcome: &MarkedResult<'_>) -> Option<Value> {
     let status = match outcome.state {
         SUCCEEDED => "True",
         FAILED => "False",

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    marks::{Gone, Keys, Outcome},
+    marks::{Gone, Keys, MarkedResult},
     node::{Changed, Handler, Look, Settings, Tally, look, statuses},
     *,
 };
@@ -139,10 +139,10 @@ fn pods_that_come_or_go_are_not_probed() {
 
 // ---- what Pods carry ----
 
-fn outcome<'a>(marker: &'a PodProbeMarker, probe: usize, state: &'a str, message: &'a str) -> Outcome<'a> {
+fn outcome<'a>(marker: &'a PodProbeMarker, probe: usize, state: &'a str, message: &'a str) -> MarkedResult<'a> {
     let probe = &marker.spec.probes[probe];
     let (probed, transition) = (Some(at(60).wall), Some(at(30).wall));
-    Outcome { marker, probe, state, message, probed, transition, writes_condition: true }
+    MarkedResult { marker, probe, state, message, probed, transition, writes_condition: true }
 }
 
 fn idle() -> PodProbeMarker {
@@ -157,7 +157,7 @@ fn idle() -> PodProbeMarker {
 
 const MARKED_BY: &str = crate::api::labels::PROBE_MARKED_BY;
 
-fn patched(pod: &Value, outcomes: &[Outcome<'_>], gone: &Gone) -> (Value, Option<Value>) {
+fn patched(pod: &Value, outcomes: &[MarkedResult<'_>], gone: &Gone) -> (Value, Option<Value>) {
     let patch = marks::patch(pod, outcomes, gone);
     let mut after = pod.clone();
     if let Some(patch) = &patch {
@@ -339,7 +339,7 @@ fn recorded_pods_are_as_their_results_say() {
             continue;
         };
         let state = &status.probe_states[0];
-        let outcome = Outcome {
+        let outcome = MarkedResult {
             marker: &marker,
             probe: &marker.spec.probes[0],
             state: &state.state,

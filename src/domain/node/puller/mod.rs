@@ -140,7 +140,7 @@ fn recorded<'n>(object: &'n NodeImage, image: &str, tag: &ImageTagSpec) -> Optio
 
 /// How far an order is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
+pub enum OrderState {
     /// Others are pulled first.
     Waiting,
     /// Its attempts have begun.
@@ -164,7 +164,7 @@ pub enum State {
 }
 
 /// The status to record. Entries that are recorded as complete are kept: the manager may have ended one too.
-pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, State)>, now: Timestamp) -> NodeImageStatus {
+pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, OrderState)>, now: Timestamp) -> NodeImageStatus {
     let before = object.status.clone().unwrap_or_default();
     let mut status =
         NodeImageStatus { first_sync_status: before.first_sync_status, unknown: before.unknown, ..Default::default() };
@@ -178,7 +178,7 @@ pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, State)>, now: T
                 (Some(known), _) if known.completion_time.is_some() => known.clone(),
                 (_, Some((_, state))) => tag_status(tag, state),
                 (Some(known), None) => known.clone(),
-                (None, None) => tag_status(tag, &State::Waiting),
+                (None, None) => tag_status(tag, &OrderState::Waiting),
             });
         }
         tags.sort_by(|a, b| a.tag.cmp(&b.tag));
@@ -211,18 +211,18 @@ pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, State)>, now: T
     status
 }
 
-fn tag_status(tag: &ImageTagSpec, state: &State) -> ImageTagStatus {
+fn tag_status(tag: &ImageTagSpec, state: &OrderState) -> ImageTagStatus {
     let status = ImageTagStatus { tag: tag.tag.clone(), version: tag.version, ..Default::default() };
     match state {
-        State::Waiting => ImageTagStatus { phase: PullPhase::Waiting, ..status },
-        State::Pulling { started, percent, message } => ImageTagStatus {
+        OrderState::Waiting => ImageTagStatus { phase: PullPhase::Waiting, ..status },
+        OrderState::Pulling { started, percent, message } => ImageTagStatus {
             phase: PullPhase::Pulling,
             start_time: Some(whole_seconds(*started)),
             progress: *percent,
             message: message.clone(),
             ..status
         },
-        State::Ended { started, completed, result } => {
+        OrderState::Ended { started, completed, result } => {
             let status = ImageTagStatus {
                 start_time: Some(whole_seconds(*started)),
                 completion_time: Some(whole_seconds(*completed)),

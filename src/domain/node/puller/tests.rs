@@ -130,10 +130,10 @@ fn a_status_follows_the_spec_and_keeps_what_is_recorded() {
     });
     let started = at("2026-01-01T00:00:00.7Z");
     let states = [
-        (entry("b", "z"), (1, State::Pulling { started, percent: 40, message: "m".into() })),
+        (entry("b", "z"), (1, OrderState::Pulling { started, percent: 40, message: "m".into() })),
         // Of a version that is not wanted any more, and what the manager has given up already.
-        (entry("b", "a"), (7, State::Waiting)),
-        (entry("c", "done"), (0, State::Ended { started, completed: started, result: Ok("c@id".into()) })),
+        (entry("b", "a"), (7, OrderState::Waiting)),
+        (entry("c", "done"), (0, OrderState::Ended { started, completed: started, result: Ok("c@id".into()) })),
     ];
     let status = status(&node(images, recorded), &states.into(), at("2026-01-01T00:01:00Z"));
     let written = serde_json::to_value(&status).unwrap();
@@ -157,7 +157,7 @@ fn a_status_follows_the_spec_and_keeps_what_is_recorded() {
 fn f17_the_first_sync_is_recorded_once_when_all_have_ended() {
     let images = json!({"a": {"tags": [{"tag": "x"}, {"tag": "y"}]}});
     let now = at("2026-01-01T00:01:00.9Z");
-    let ended = |result: Result<String, String>| (0, State::Ended { started: now, completed: now, result });
+    let ended = |result: Result<String, String>| (0, OrderState::Ended { started: now, completed: now, result });
     let mut states = BTreeMap::from([(entry("a", "x"), ended(Ok("a@1".into())))]);
     let mut object = node(images, json!({}));
     assert_eq!(status(&object, &states, now).first_sync_status, None);

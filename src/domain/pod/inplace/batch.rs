@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{BatchRecord, LastStatus, PreCheck, RefMetadata, State, UpdateSpec, container_of, is_complete, status_of};
+use super::{
+    BatchRecord, LastStatus, PreCheck, RefMetadata, State, UpdateSpec, container_of, is_complete, resize, status_of,
+};
 use crate::k8s::time::whole_seconds;
 
 /// The variable through which launch priorities are enforced; its key is `p_<priority>`.
@@ -14,19 +16,20 @@ pub(super) const BARRIER: &str = "KRUISE_CONTAINER_BARRIER";
 /// A fresh state. Containers of an unfinished earlier update are carried over, so that they are still waited for.
 pub fn begin(pod: &Value, spec: &UpdateSpec, earlier: Option<&State>, now: Timestamp) -> State {
     let unfinished = earlier.filter(|state| !is_complete(&pod.into(), Some(state), false).done);
+    let resizes = unfinished.and_then(|state| resize::left_over(pod, state));
     State {
         revision: spec.revision.clone(),
         update_timestamp: whole_seconds(now),
         last_container_statuses: unfinished.map(|state| state.last_container_statuses.clone()).unwrap_or_default(),
         update_env_from_metadata: spec.update_env_from_metadata
             || unfinished.is_some_and(|state| state.update_env_from_metadata),
-        update_resources: !spec.container_resources.is_empty(),
+        update_resources: !spec.container_resources.is_empty() || resizes.is_some(),
         update_images: !spec.container_images.is_empty(),
         next_container_images: BTreeMap::new(),
         next_container_ref_metadata: BTreeMap::new(),
         next_container_resources: BTreeMap::new(),
         pre_check_before_next: None,
-        container_batches_record: Vec::new(),
+        container_batches_record: resizes.into_iter().collect(),
         unknown: BTreeMap::new(),
     }
 }

@@ -8,12 +8,18 @@ use super::{
     difference::{NotInPlace, of_readable_length},
 };
 
-/// A change, and what an earlier one has not written yet: the Pod's label says that it is on the earlier one's revision,
-/// from which the change is computed.
+/// A change with its grace in seconds, and what an earlier one has not written yet: the Pod's label says that it is on the
+/// earlier one's revision, from which the change is computed.
 ///
 /// # Errors
 /// Both together are more than the annotations of a Pod may hold.
-pub fn with_pending(spec: UpdateSpec, pending: &UpdateSpec) -> Result<UpdateSpec, NotInPlace> {
+pub fn with_pending(
+    spec: UpdateSpec,
+    pending: Option<&UpdateSpec>,
+    grace_seconds: i64,
+) -> Result<UpdateSpec, NotInPlace> {
+    let spec = UpdateSpec { grace_seconds, ..spec };
+    let Some(pending) = pending else { return Ok(spec) };
     let mut both = pending.clone();
     both.container_images.extend(spec.container_images);
     for (container, changes) in spec.container_ref_metadata {

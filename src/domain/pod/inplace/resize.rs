@@ -1,11 +1,11 @@
 //! Resizing the containers of a Pod in place: processor and memory, through the subresource `resize`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{State, UpdateSpec, container_of, status_of};
-use crate::k8s::quantity;
+use super::{BatchRecord, State, UpdateSpec, container_of, status_of};
+use crate::{api::labels, domain::pod::lifecycle, k8s::quantity};
 
 /// What can be resized.
 pub(super) const RESIZABLE: [&str; 2] = ["cpu", "memory"];
@@ -101,6 +101,20 @@ pub(super) fn unfinished(pod: &Value, state: &State) -> Option<String> {
         Some((reason, message)) => format!("kubelet to resize container {name} ({reason}: {message})"),
         None => format!("kubelet to resize container {name}"),
     })
+}
+
+/// The containers that an update under way has resized and kubelet has not, for the record of the update that follows. Each of
+/// them stands there once: however many updates follow each other, the annotation does not grow.
+pub(super) fn left_over(pod: &Value, state: &State) -> Option<BatchRecord> {
+    let label = pod.get("metadata").and_then(|m| m.get("labels")).and_then(|l| l.get(labels::LIFECYCLE_STATE));
+    // What differs after an update that is done was changed by somebody else, and may never be as it was.
+    if !state.update_resources || label.and_then(Value::as_str) != Some(lifecycle::State::Updating.as_str()) {
+        return None;
+    }
+    let touched = state.container_batches_record.iter().flat_map(|batch| &batch.containers);
+    let left: BTreeSet<&String> = touched.filter(|name| differs(pod, name)).collect();
+    let timestamp = state.container_batches_record.last()?.timestamp;
+    (!left.is_empty()).then(|| BatchRecord { timestamp, containers: left.into_iter().cloned().collect() })
 }
 
 fn differs(pod: &Value, name: &str) -> bool {
@@ -260,6 +274,41 @@ mod tests {
         ] {
             let pod = pod(actual);
             assert_eq!(is_complete(&pod, Some(&resizing(&pod)), false).waits_for, waits_for);
+        }
+    }
+
+    #[test]
+    fn shortfall_09_a_resize_that_goes_on_is_waited_for_by_the_next_update_too() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let in_state = |label: &str, cpu: &str| {
+            let mut pod =
+                pod(json!({"limits": {"cpu": cpu, "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "512Mi"}}));
+            pod["metadata"]["labels"][labels::LIFECYCLE_STATE] = label.into();
+            pod
+        };
+        let image =
+            UpdateSpec { container_images: BTreeMap::from([("side".into(), "s:2".into())]), ..UpdateSpec::default() };
+        let next = |pod: &Value, earlier: &State| batch(pod, &image, begin(pod, &image, Some(earlier), now), now).state;
+        let midway = in_state("Updating", "1");
+        let mut state = next(&midway, &resizing(&midway));
+        let waits_for = |pod: &Value, state: &State| is_complete(pod, Some(state), false).waits_for;
+        assert_eq!(waits_for(&midway, &state), "kubelet to resize container main");
+        for _ in 0..9 {
+            state = next(&midway, &state);
+        }
+        let containers = |state: &State| -> Vec<String> {
+            state.container_batches_record.iter().map(|record| record.containers.join(",")).collect()
+        };
+        assert_eq!(containers(&state), ["main", "side"], "the record does not grow");
+        assert_eq!(waits_for(&midway, &state), "kubelet to resize container main");
+        assert_eq!(waits_for(&in_state("Updating", "2"), &state), "", "it is over");
+        for (label, cpu, why) in [
+            ("Updating", "2", "kubelet is done"),
+            ("Normal", "1", "the update was done, and somebody else has resized the Pod since"),
+        ] {
+            let pod = in_state(label, cpu);
+            let state = next(&pod, &resizing(&pod));
+            assert_eq!((state.update_resources, containers(&state)), (false, vec!["side".to_owned()]), "{why}");
         }
     }
 

@@ -161,9 +161,9 @@ fn a_change_that_an_annotation_could_not_hold_needs_another_pod() {
         |length: usize, key: &str| changed(|new| new["metadata"]["annotations"][key] = "x".repeat(length).into());
     let spec = between(&simple(), &with(20_000, "a")).unwrap();
     assert!(matches!(between(&simple(), &with(30_000, "a")), Err(NotInPlace::TooLarge(length)) if length > 40_000));
-    let both = with_pending(spec.clone(), &between(&simple(), &with(20_000, "b")).unwrap());
+    let both = with_pending(spec.clone(), Some(&between(&simple(), &with(20_000, "b")).unwrap()), 0);
     assert!(matches!(both, Err(NotInPlace::TooLarge(_))), "what two updates in a grace period add up to");
-    assert_eq!(with_pending(spec.clone(), &spec), Ok(spec));
+    assert_eq!(with_pending(spec.clone(), Some(&spec), 0), Ok(spec));
 }
 
 #[test]

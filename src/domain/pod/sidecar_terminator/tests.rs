@@ -46,17 +46,17 @@ fn changed(pod: &PodView, change: impl FnOnce(&mut PodView)) -> PodView {
     pod
 }
 
-fn step(pod: &PodView) -> Option<Step> {
+fn step(pod: &PodView) -> Option<TerminatorStep> {
     plan(pod, false, &[], None, at(0)).step
 }
 
-fn stop(number: u32, containers: &[&str]) -> Option<Step> {
+fn stop(number: u32, containers: &[&str]) -> Option<TerminatorStep> {
     let containers = containers.iter().map(|name| (*name).to_owned()).collect();
-    Some(Step::Stop { request: request_name("u1", number), containers })
+    Some(TerminatorStep::Stop { request: request_name("u1", number), containers })
 }
 
-fn end(phase: &'static str) -> Option<Step> {
-    Some(Step::End { phase })
+fn end(phase: &'static str) -> Option<TerminatorStep> {
+    Some(TerminatorStep::End { phase })
 }
 
 fn request(number: u32, status: Value) -> Arc<ContainerRecreateRequest> {
@@ -191,7 +191,7 @@ fn sw_d31_on_a_virtual_node_the_image_is_swapped_once_and_what_has_none_goes_wit
         })
     };
     let on_virtual = |pod: &PodView| plan(pod, true, &[], None, at(0));
-    assert_eq!(on_virtual(&all("i:1")).step, Some(Step::SwapImages(vec![("proxy".into(), "exit:1".into())])));
+    assert_eq!(on_virtual(&all("i:1")).step, Some(TerminatorStep::SwapImages(vec![("proxy".into(), "exit:1".into())])));
     assert_eq!(on_virtual(&all("exit:1")), TerminatorPlan::default(), "no second write");
     let switched = pod(
         "Never",
@@ -201,10 +201,15 @@ fn sw_d31_on_a_virtual_node_the_image_is_swapped_once_and_what_has_none_goes_wit
 }
 
 #[test]
-fn sw_b6_d33_a_sidecar_that_runs_on_after_its_grace_gets_a_request_although_the_pod_is_over() {
-    let over = |ended: &str| {
-        let pod = pod("Never", &[("main", &[], exit(0)), ("proxy", &[SWITCH, IGNORE], running())]);
-        changed(&pod, |pod| {
+fn sw_b6_d33_a_sidecar_that_runs_on_gets_a_request_although_the_pod_is_over_one_with_a_hook_after_its_grace() {
+    let both = [SWITCH, IGNORE];
+    let all: [(&str, &[&str], Value); 3] =
+        [("main", &[], exit(0)), ("proxy", &both, running()), ("plain", &both, running())];
+    let over = |ended: &str, count: usize| {
+        changed(&pod("Never", &all[..count]), |pod| {
+            let mut spec = crate::k8s::pod::SpecView::clone(&pod.spec);
+            spec.containers[1].has_pre_stop = true;
+            pod.spec = spec.into();
             pod.phase = "Succeeded".into();
             let type_ = ended.to_owned();
             pod.conditions =
@@ -212,10 +217,17 @@ fn sw_b6_d33_a_sidecar_that_runs_on_after_its_grace_gets_a_request_although_the_
         })
     };
     let after = |pod: &PodView, seconds: u64| plan(pod, false, &[], Some(Duration::from_secs(seconds)), at(seconds));
-    let ours = over("SidecarTerminated");
+    let ours = over("SidecarTerminated", 2);
     assert_eq!(after(&ours, 10), TerminatorPlan { step: None, look: Some(Duration::from_secs(25)) });
     assert_eq!(after(&ours, 35).step, stop(1, &["proxy"]));
-    assert_eq!(after(&over("Other"), 99), TerminatorPlan::default(), "somebody else has ended it");
+    // Without a hook nothing would run twice: it stops at once.
+    let two = over("SidecarTerminated", 3);
+    assert_eq!(after(&two, 0), TerminatorPlan { step: stop(1, &["plain"]), look: Some(Duration::from_secs(35)) });
+    assert_eq!(after(&two, 35), TerminatorPlan { step: stop(1, &["proxy", "plain"]), look: None });
+    let open = [request(1, json!({"phase": "Recreating"}))];
+    let waits = TerminatorPlan { step: None, look: Some(Duration::from_secs(30)) };
+    assert_eq!(plan(&two, false, &open, Some(Duration::from_secs(5)), at(5)), waits);
+    assert_eq!(after(&over("Other", 3), 99), TerminatorPlan::default(), "somebody else has ended it");
     assert_eq!(plan(&ours, true, &[], Some(Duration::from_secs(99)), at(99)), TerminatorPlan::default());
 }
 

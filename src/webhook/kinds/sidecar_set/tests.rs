@@ -338,34 +338,123 @@ fn d30_the_forms_of_v1alpha1_can_be_used_and_those_of_v1beta1_follow() {
     let mut removed = created.clone();
     removed["spec"].as_object_mut().unwrap().remove("namespace");
     assert!(widened(Some(&created), &removed).unwrap().contains("namespace a alone"));
+}
 
-    let versioned = |label: Option<&str>, version: Option<&str>| {
-        let mut object = set(json!({}));
-        if let Some(label) = label {
-            object["metadata"]["labels"] = json!({labels::SIDECAR_SET_CUSTOM_VERSION: label});
-        }
-        if let Some(version) = version {
-            object["spec"]["customVersion"] = version.into();
-        }
-        object
-    };
-    for (old, new, wanted) in [
-        (None, (Some("v1"), None), (Some("v1"), Some("v1"))),
-        (None, (None, Some("v1")), (None, Some("v1"))),
-        (Some((Some("v1"), Some("v1"))), (Some("v2"), Some("v1")), (Some("v2"), Some("v2"))),
-        (Some((Some("v1"), Some("v1"))), (Some("v2"), None), (Some("v2"), Some("v2"))),
-        (Some((Some("v1"), Some("v1"))), (Some("v1"), Some("v2")), (Some("v2"), Some("v2"))),
-        (Some((Some("v1"), Some("v1"))), (Some("v1"), None), (None, None)),
-        (Some((Some("v1"), Some("v1"))), (None, Some("v1")), (None, None)),
-        (Some((None, Some("v1"))), (None, Some("v1")), (None, Some("v1"))),
-    ] {
-        let old = old.map(|(label, version)| versioned(label, version));
-        let object = step(versioned(new.0, new.1), old.as_ref());
-        let found = (text(&object, LABEL), text(&object, VERSION));
-        assert_eq!(found, (wanted.0.unwrap_or_default(), wanted.1.unwrap_or_default()), "{old:?} {new:?}");
+/// A SidecarSet with its version as a label and as a member; empty: without.
+fn versioned(api_version: &str, (label, version): (&str, &str)) -> Value {
+    let mut object = set(json!({}));
+    object["apiVersion"] = format!("apps.kruise.io/{api_version}").into();
+    if !label.is_empty() {
+        object["metadata"]["labels"] = json!({labels::SIDECAR_SET_CUSTOM_VERSION: label});
     }
-    let both = check(request(versioned(Some("v1"), Some("v2")), None)).unwrap();
-    assert_eq!(causes(&both.found), ["spec.customVersion"]);
+    if !version.is_empty() {
+        object["spec"]["customVersion"] = version.into();
+    }
+    object
+}
+
+/// Each state is the label and the member.
+#[test]
+fn d30_the_version_is_kept_by_clients_of_both_versions() {
+    for (old, new, of_v1alpha1, of_v1beta1) in [
+        // Created.
+        (None, ("", ""), ("", ""), ("", "")),
+        (None, ("v1", ""), ("v1", "v1"), ("v1", "v1")),
+        (None, ("", "v1"), ("v1", "v1"), ("v1", "v1")),
+        (None, ("v1", "v1"), ("v1", "v1"), ("v1", "v1")),
+        // Something else is changed by a patch, by a typed client of v1alpha1, and by a manifest of v1beta1.
+        (Some(("v1", "v1")), ("v1", "v1"), ("v1", "v1"), ("v1", "v1")),
+        (Some(("v1", "v1")), ("v1", ""), ("v1", "v1"), ("", "")),
+        (Some(("v1", "v1")), ("", "v1"), ("", ""), ("v1", "v1")),
+        // Renamed in one form, and in both.
+        (Some(("v1", "v1")), ("v2", "v1"), ("v2", "v2"), ("v2", "v2")),
+        (Some(("v1", "v1")), ("v2", ""), ("v2", "v2"), ("v2", "v2")),
+        (Some(("v1", "v1")), ("v1", "v2"), ("v2", "v2"), ("v2", "v2")),
+        (Some(("v1", "v1")), ("", "v2"), ("v2", "v2"), ("v2", "v2")),
+        (Some(("v1", "v1")), ("v2", "v2"), ("v2", "v2"), ("v2", "v2")),
+        (Some(("v1", "v1")), ("", ""), ("", ""), ("", "")),
+        // Stored by OpenKruise, or before admission wrote the label.
+        (Some(("", "v1")), ("", "v1"), ("v1", "v1"), ("v1", "v1")),
+        (Some(("", "v1")), ("", ""), ("v1", "v1"), ("", "")),
+        (Some(("", "v1")), ("v1", ""), ("v1", "v1"), ("v1", "v1")),
+        (Some(("", "v1")), ("v2", "v1"), ("v2", "v2"), ("v2", "v2")),
+        // Stored while admission was away.
+        (Some(("v1", "")), ("v1", ""), ("v1", "v1"), ("v1", "v1")),
+        (Some(("v1", "")), ("", ""), ("", ""), ("", "")),
+        (Some(("v1", "")), ("v1", "v2"), ("v2", "v2"), ("v2", "v2")),
+        (Some(("v1", "v2")), ("v1", "v2"), ("v1", "v1"), ("v2", "v2")),
+    ] {
+        for (api_version, wanted) in [("v1alpha1", of_v1alpha1), ("v1beta1", of_v1beta1)] {
+            let old = old.map(|old| versioned(api_version, old));
+            let admission = check(request(versioned(api_version, new), old.clone())).unwrap();
+            let found = (text(&admission.wanted, LABEL), text(&admission.wanted, VERSION));
+            assert_eq!(found, wanted, "{api_version} {old:?} {new:?}");
+            assert_eq!(causes(&admission.found), Vec::<&str>::new(), "{api_version} {old:?} {new:?}");
+        }
+    }
+}
+
+#[test]
+fn d30_a_version_that_is_two_things_is_refused_and_one_that_can_be_no_label_is_not_written_as_one() {
+    for api_version in ["v1alpha1", "v1beta1"] {
+        for old in [None, Some(versioned(api_version, ("v0", "v0")))] {
+            let both = check(request(versioned(api_version, ("v1", "v2")), old)).unwrap();
+            assert_eq!(causes(&both.found), ["spec.customVersion"], "{api_version}");
+        }
+        let odd = versioned(api_version, ("", "a b"));
+        let kept = check(request(odd.clone(), Some(odd))).unwrap();
+        assert_eq!((causes(&kept.found), text(&kept.wanted, LABEL)), (vec![], ""), "{api_version}");
+        assert_eq!(text(&kept.wanted, VERSION), "a b");
+    }
+}
+
+/// OpenKruise never gives `namespace` back, so its clients change the selector alone.
+#[test]
+fn e11_a_selector_that_is_changed_takes_the_place_of_a_namespace_that_stays() {
+    let selector = |team: &str| json!({"matchLabels": {"team": team}});
+    let in_a = json!({"namespace": "a", "namespaceSelector": of_namespace("a")});
+    let both = json!({"namespace": "a", "namespaceSelector": selector("x")});
+    let refused = vec!["spec.namespace"];
+    for (old, new, wanted, causes_wanted, warned) in [
+        (None, both.clone(), both.clone(), refused.clone(), false),
+        (Some(in_a.clone()), both.clone(), json!({"namespaceSelector": selector("x")}), vec![], true),
+        // A webhook that was away has not written the selector.
+        (Some(json!({"namespace": "a"})), both.clone(), json!({"namespaceSelector": selector("x")}), vec![], true),
+        (Some(json!({"namespace": "a"})), in_a.clone(), in_a.clone(), vec![], false),
+        (Some(in_a.clone()), json!({"namespace": "a"}), in_a.clone(), vec![], false),
+        (Some(in_a.clone()), json!({"namespace": "a", "namespaceSelector": null}), in_a.clone(), vec![], false),
+        // Both are changed, or the namespace alone.
+        (
+            Some(in_a.clone()),
+            json!({"namespace": "b", "namespaceSelector": selector("x")}),
+            json!({"namespace": "b", "namespaceSelector": selector("x")}),
+            refused.clone(),
+            false,
+        ),
+        (Some(json!({"namespaceSelector": selector("x")})), both.clone(), both.clone(), refused.clone(), false),
+        // What was let in before stays.
+        (Some(both.clone()), both.clone(), both.clone(), vec![], false),
+    ] {
+        for api_version in ["v1alpha1", "v1beta1"] {
+            let of_version = |spec: &Value| {
+                let mut object = set(spec.clone());
+                object["apiVersion"] = format!("apps.kruise.io/{api_version}").into();
+                object
+            };
+            let admission = check(request(of_version(&new), old.as_ref().map(of_version))).unwrap();
+            let case = format!("{api_version} {old:?} {new}");
+            for member in ["namespace", "namespaceSelector"] {
+                assert_eq!(admission.wanted["spec"].get(member), wanted.get(member), "{case}");
+            }
+            assert_eq!(causes(&admission.found), causes_wanted, "{case}");
+            let warnings = &admission.found.warnings;
+            assert_eq!(
+                warnings.iter().any(|text| text.starts_with("spec.namespace: \"a\" is removed")),
+                warned,
+                "{case}"
+            );
+        }
+    }
 }
 
 #[test]

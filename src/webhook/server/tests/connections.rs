@@ -305,6 +305,15 @@ async fn requests_on_one_connection_each_have_their_own_time() {
     }
 }
 
+/// API servers dial ahead in a burst. A call on such a connection is not repeated when the server has closed it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_may_wait_for_its_first_request_as_for_any_other() {
+    let server = start(Limits { idle: Duration::from_secs(60), ..short() });
+    let mut client = server.tls(ME).await.unwrap();
+    tokio::time::sleep(short().request * 3).await;
+    assert_eq!(exchange(&mut client, &pod()).await.unwrap().0, 200);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_never_reads_is_cut_off() {
     let server = start(Limits { per_peer: 1, ..short() });

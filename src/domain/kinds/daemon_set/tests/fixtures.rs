@@ -15,7 +15,7 @@ use crate::{
     domain::{
         node::backoff::Failures,
         pod::{inplace::Allowed, lifecycle::State, placement::Fit},
-        workload::{revisions::Known, turns::Turns},
+        workload::{revisions::KnownRevision, turns::Turns},
     },
     k8s::{pod::Labels, revision, time::Now},
 };
@@ -143,12 +143,12 @@ pub(crate) fn spec(fields: Value) -> Spec {
     Spec::of(&serde_json::from_value(object).unwrap()).unwrap()
 }
 
-pub(crate) fn revisions() -> Vec<Known> {
-    let known = |hash: &str, image: &str, created: i64| Known {
+pub(crate) fn revisions() -> Vec<KnownRevision> {
+    let known = |hash: &str, image: &str, created: i64| KnownRevision {
         name: format!("agent-{hash}"),
         created: Some(time(created)),
         data: revision::data(&json!({"spec": {"containers": [{"name": "main", "image": image}]}})),
-        ..Known::default()
+        ..KnownRevision::default()
     };
     vec![known(OLD, "i:1", -1000), known(NEW, "i:2", -10)]
 }

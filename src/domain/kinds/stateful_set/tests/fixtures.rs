@@ -18,7 +18,7 @@ use crate::{
     api::apps::strategies::PodUpdatePolicy,
     domain::{
         pod::{inplace::Allowed, lifecycle::State, order::Phase},
-        workload::{overrides::Applied, pod_order::Priority, revisions::Known},
+        workload::{overrides::Applied, pod_order::Priority, revisions::KnownRevision},
     },
     k8s::{
         claim::SizedClaim,
@@ -154,11 +154,11 @@ pub(crate) fn spec(fields: Value) -> Spec {
     }
 }
 
-pub(crate) fn revisions() -> Vec<Known> {
-    let known = |name: &str, image: &str| Known {
+pub(crate) fn revisions() -> Vec<KnownRevision> {
+    let known = |name: &str, image: &str| KnownRevision {
         name: name.into(),
         data: revision::data(&json!({"spec": {"containers": [{"name": "main", "image": image}]}})),
-        ..Known::default()
+        ..KnownRevision::default()
     };
     vec![known(OLD, "i:1"), known(NEW, "i:2")]
 }

@@ -20,7 +20,7 @@ use crate::{
             lifecycle::{self, State},
             order::Phase,
         },
-        workload::revisions::Known,
+        workload::revisions::KnownRevision,
     },
     k8s::{claim::SizedClaim, revision},
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
@@ -121,12 +121,12 @@ impl World {
     fn plan(&self) -> Plan {
         let spec = self.spec();
         let pods = self.observe(&spec);
-        let known = |version: usize| Known {
+        let known = |version: usize| KnownRevision {
             name: name_of(version),
             data: revision::data(&json!({"spec": {"containers": [{"name": "main", "image": format!("i:{version}")}]}})),
-            ..Known::default()
+            ..KnownRevision::default()
         };
-        let revisions: Vec<Known> = (1..=self.version).map(known).collect();
+        let revisions: Vec<KnownRevision> = (1..=self.version).map(known).collect();
         plan(&Observed {
             spec: &spec,
             pods: &pods,
