@@ -24,6 +24,7 @@ use crate::{
     },
     webhook::{
         Context, HANDLERS, SECRET, SERVICE,
+        announced::Announced,
         server::{
             self, Shared,
             callers::Callers,
@@ -118,16 +119,12 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
     let (problem, last_problem) = watch::channel(String::new());
     let limit = Duration::try_from(args.webhook_initialize_timeout).context("--webhook-initialize-timeout")?;
     // For Pods on their way out, and for new ones.
-    let with_budgets = scope_of(vec![context.budgets.namespaces(), context.for_budgets.scope()], &mut tasks);
-    let of_going = vec![context.budgets.namespaces(), context.for_budgets.scope(), context.spreads.counting()];
-    let with_budgets_or_counting = scope_of(of_going, &mut tasks);
-    let of_new = vec![
-        context.sidecars.scope(),
-        context.pod_states.scope(),
-        context.spreads.scope(),
-        context.for_new_pods.scope(),
-    ];
-    let with_sidecars = scope_of(of_new, &mut tasks);
+    let (for_budgets, for_new_pods) = (&context.for_budgets, &context.for_new_pods);
+    let with_budgets = scope_of(vec![context.budgets.namespaces()], for_budgets, &mut tasks);
+    let of_going = vec![context.budgets.namespaces(), context.spreads.counting()];
+    let with_budgets_or_counting = scope_of(of_going, for_budgets, &mut tasks);
+    let of_new = vec![context.sidecars.scope(), context.pod_states.scope(), context.spreads.scope()];
+    let with_sidecars = scope_of(of_new, for_new_pods, &mut tasks);
     let registered = Registered {
         endpoint,
         policies,
@@ -136,16 +133,20 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
         with_budgets,
         with_budgets_or_counting,
         with_sidecars,
-        registered_for_sidecars: context.for_new_pods.registered(),
-        registered_for_budgets: context.for_budgets.registered(),
+        registered_for_new_pods: for_new_pods.registered(),
+        registered_for_budgets: for_budgets.registered(),
     };
+    let nobody_keeps_it = [for_new_pods.registered(), for_budgets.registered()];
     let keep = registered.keep(args, gates, client, metrics.clone(), problem, tls);
     let leaving = shutdown.clone();
     tasks.spawn(async move {
         tokio::select! {
             () = keep => Ok(()),
             // A replica that is on its way out leaves the registration to those that stay; it only answers.
-            () = shutdown::requested(leaving) => std::future::pending().await,
+            () = shutdown::requested(leaving) => {
+                nobody_keeps_it.into_iter().for_each(|registered| drop(registered.send_replace(None)));
+                std::future::pending().await
+            }
         }
     });
     let mut stop = shutdown.clone();
@@ -255,10 +256,15 @@ fn background(
 type Scopes = Vec<watch::Receiver<Option<BTreeSet<String>>>>;
 
 /// The namespaces in which the API server is to call, as one channel.
-fn scope_of(sources: Scopes, tasks: &mut JoinSet<io::Result<()>>) -> watch::Receiver<Option<Union>> {
+fn scope_of(
+    sources: Scopes,
+    announced: &Announced,
+    tasks: &mut JoinSet<io::Result<()>>,
+) -> watch::Receiver<Option<Union>> {
     let (union, scope) = watch::channel(None);
+    let announced = announced.scope();
     tasks.spawn(async move {
-        scope::unite(sources, union).await;
+        scope::unite(sources, announced, union).await;
         Ok(())
     });
     scope
@@ -274,7 +280,7 @@ struct Registered {
     with_budgets: watch::Receiver<Option<Union>>,
     with_budgets_or_counting: watch::Receiver<Option<Union>>,
     with_sidecars: watch::Receiver<Option<Union>>,
-    registered_for_sidecars: watch::Sender<Option<BTreeSet<String>>>,
+    registered_for_new_pods: watch::Sender<Option<BTreeSet<String>>>,
     registered_for_budgets: watch::Sender<Option<BTreeSet<String>>>,
 }
 
@@ -310,7 +316,7 @@ impl Registered {
             with_budgets: self.with_budgets,
             with_budgets_or_counting: self.with_budgets_or_counting,
             with_sidecars: self.with_sidecars,
-            registered_for_sidecars: self.registered_for_sidecars,
+            registered_for_new_pods: self.registered_for_new_pods,
             registered_for_budgets: self.registered_for_budgets,
             callers,
             metrics,

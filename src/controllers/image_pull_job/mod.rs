@@ -313,8 +313,9 @@ impl Controller {
     /// Jobs that have no nodes yet look again.
     fn wake_waiting(&self) {
         let state = lock(&self.state);
-        let waiting = state.jobs.iter().filter(|(_, memory)| memory.nodes == 0);
-        let keys: Vec<ObjectKey> = waiting.map(|(key, _)| key.clone()).collect();
+        let open = state.known.values().flatten().filter(|job| !job.is_complete).map(key_of);
+        let keys: Vec<ObjectKey> =
+            open.filter(|key| state.jobs.get(key).is_some_and(|memory| memory.nodes == 0)).collect();
         for key in keys {
             self.job_queue.add(key);
         }

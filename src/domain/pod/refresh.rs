@@ -80,8 +80,8 @@ fn lacks_template_hash(pod: &PodView) -> bool {
     is_wanted && pod.labels.get(labels::POD_TEMPLATE_HASH).is_none()
 }
 
-/// Whether there is nothing to do for a Pod, unless its hook lets it into service before it has a node: most Pods most of the
-/// time.
+/// Whether there is nothing to do for a Pod, as for most Pods most of the time. An unbound Pod whose preNormal hook is complete
+/// is looked for apart, by [`is_let_in`].
 pub fn is_at_rest(pod: &PodView) -> bool {
     let gate = labels::CONDITION_INPLACE_UPDATE_READY;
     let is_unbound_and_new = pod.node_name.is_empty() && pod.in_place().is_none() && pod.condition(gate).is_none();

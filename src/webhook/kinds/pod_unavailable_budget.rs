@@ -17,7 +17,10 @@ use crate::{
     domain::budgets::unavailable::{WORDS, overlap::overlap},
     webhook::{
         Context,
-        server::review::{Admitted, Cause, Decision, Denied, Request},
+        server::{
+            review::{Admitted, Cause, Decision, Denied, Request},
+            scope,
+        },
         validate::is_judged,
     },
 };
@@ -39,8 +42,8 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             Denied::internal(format!("the other PodUnavailableBudgets of the namespace could not be read: {error}"))
         })?;
         compare(&request.object, &request.name, &others.items)?;
-        if !request.dry_run {
-            // What its status says holds: Pods that are deleted right after it are to be asked for.
+        if !request.dry_run && !scope::is_never_listed(&request.namespace, &context.namespace) {
+            // From the moment it is stored, deletions of its Pods have to be asked about.
             context.for_budgets.announce([request.namespace.to_string()].into()).await;
         }
         Ok(Admitted { warnings: warnings(&context.gates, &request.object), ..Admitted::default() })

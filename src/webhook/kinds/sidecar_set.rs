@@ -167,16 +167,20 @@ fn namespaces_in_step(object: &mut Value, old: Option<&Value>) {
     let selector = selector_of(spec);
     if selector.as_ref().is_none_or(|selector| *selector == of_namespace(namespace_was)) {
         spec.insert("namespaceSelector".into(), of_namespace(&namespace));
-    } else if namespace == namespace_was && selector != selector_was {
+        return;
+    }
+    let is_left = namespace == namespace_was && selector != selector_was;
+    // The same manifest once more.
+    let was_removed = namespace_was.is_empty() && selector == selector_was;
+    if old.is_some() && (is_left || was_removed) {
         // Clients of OpenKruise never read `namespace` back, so they do not know that it has to go.
         spec.remove("namespace");
     }
 }
 
-/// The custom version that is meant; None: label and member are both new and differ, which the rules refuse.
-///
-/// The API server calls in the version of the client, because the registration lists both. Where neither form is new, that
-/// version decides: a typed client of v1alpha1 leaves the member out of every write, a manifest of v1beta1 the label.
+/// The custom version that is meant. If one form was changed, that form; if both were and differ, None, which the rules refuse.
+/// If neither was, the form of the client's API version, in which the API server calls: a v1alpha1 client never sends the
+/// member, a v1beta1 manifest usually has no label.
 fn version_meant<'v>(object: &'v Value, old: Option<&'v Value>) -> Option<&'v str> {
     let of_old = |path: &[&str]| old.map_or("", |old| text(old, path));
     let (label, version) = (text(object, LABEL), text(object, VERSION));

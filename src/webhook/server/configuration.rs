@@ -366,16 +366,29 @@ pub fn listed(current: &Value, namespaces: Namespaces) -> Vec<String> {
         HANDLERS.iter().any(|handler| handler.namespaces == namespaces && entry["name"] == handler.name)
     };
     let entries = current["webhooks"].as_array().into_iter().flatten().filter(is_for_them);
-    entries.flat_map(|entry| scope::listed(&entry["namespaceSelector"])).collect()
+    entries.flat_map(|entry| scope::selected(&entry["namespaceSelector"])).collect()
 }
 
-/// The namespaces in which PodUnavailableBudgets are asked, [`ANY`](crate::webhook::announced::ANY) for all.
-pub fn selected_for_budgets(current: &Value) -> Vec<String> {
+/// The namespaces in which every entry for PodUnavailableBudgets is called, [`ANY`](crate::webhook::announced::ANY) for all.
+/// None: there is no such entry.
+pub fn selected_for_budgets(current: &Value) -> Option<BTreeSet<String>> {
     let asks = |entry: &&Value| {
-        HANDLERS.iter().any(|handler| handler.namespaces == Namespaces::WithBudgets && entry["name"] == handler.name)
+        HANDLERS.iter().any(|handler| handler.namespaces.are_listed() && entry["name"] == handler.name)
     };
     let entries = current["webhooks"].as_array().into_iter().flatten().filter(asks);
-    entries.flat_map(|entry| scope::selected(&entry["namespaceSelector"])).collect()
+    let selected = entries.map(|entry| BTreeSet::from_iter(scope::selected(&entry["namespaceSelector"])));
+    selected.reduce(|some, others| match (some.contains(ANY), others.contains(ANY)) {
+        (true, _) => others,
+        (_, true) => some,
+        (false, false) => some.intersection(&others).cloned().collect(),
+    })
+}
+
+/// The namespaces about whose new Pods we are asked because of SidecarSets and the like, [`ANY`] for all. None: about none.
+pub fn selected_for_new_pods(current: &Value) -> Option<BTreeSet<String>> {
+    let injects = |entry: &Value| HANDLERS.iter().any(|handler| handler.injects && entry["name"] == handler.name);
+    let is_there = current["webhooks"].as_array().into_iter().flatten().any(injects);
+    is_there.then(|| listed_for_sidecars(current).into_iter().collect())
 }
 
 /// Whether API servers may still hold another CA for one of our entries than the given ones.
@@ -541,6 +554,31 @@ mod tests {
         let everything = complete(Phase::Mutating, &endpoint(), "kruise-system");
         let pods = everything.iter().find(|entry| entry["name"] == "mpod.kb.io").unwrap();
         assert!(pods["matchConditions"][0]["expression"].as_str().unwrap().ends_with(" || (true)"));
+    }
+
+    /// Whoever waits for its namespace must find it, whatever the gates are.
+    #[test]
+    fn what_is_called_in_which_namespaces_is_read_from_the_registration() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        let (shop, two) = (names(&["shop"]), names(&["bank", "shop"]));
+        for gates in [FeatureGates::default(), all_gates()] {
+            let mut setting = Setting::of(gates);
+            setting.with_sidecars = Some(shop.clone());
+            setting.with_budgets = Some(scope::selector(&two, "own"));
+            setting.with_budgets_or_counting = Some(scope::selector(&two, "own"));
+            let registered = |setting: &Setting, phase| setting.patched(setting.installed(phase), phase);
+            assert_eq!(selected_for_budgets(&registered(&setting, Phase::Validating)), Some(two.clone()));
+            assert_eq!(selected_for_new_pods(&registered(&setting, Phase::Mutating)), Some(shop.clone()));
+            setting.with_budgets_or_counting = Some(scope::not_system("own"));
+            let found = selected_for_budgets(&registered(&setting, Phase::Validating)).unwrap();
+            assert!(found == names(&[ANY]) || found == two, "{found:?}");
+            setting.with_budgets_or_counting = Some(scope::selector(&shop, "own"));
+            assert_eq!(selected_for_budgets(&registered(&setting, Phase::Validating)), Some(shop.clone()));
+            setting.with_budgets_or_counting = Some(scope::nobody());
+            assert_eq!(selected_for_budgets(&registered(&setting, Phase::Validating)), Some(names(&[])));
+        }
+        let none = json!({ "webhooks": [] });
+        assert_eq!((selected_for_budgets(&none), selected_for_new_pods(&none)), (None, None));
     }
 
     /// D37 of SidecarSet.

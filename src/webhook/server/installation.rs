@@ -49,7 +49,8 @@ use crate::{
 
 /// How long API servers may take to follow a changed registration.
 const SETTLE: Duration = Duration::from_secs(5);
-/// How long they may take to follow a changed list of namespaces. Nothing depends on it but what is done in the same moment.
+/// How long they may take to follow a changed list of namespaces. If it takes longer, only requests in these first moments are
+/// missed.
 const FOLLOWED: Duration = Duration::from_millis(150);
 /// Everything is looked at again this often, whatever the watches say; certificates age without an event.
 const RESYNC: Duration = Duration::from_secs(10 * 60);
@@ -118,7 +119,7 @@ pub struct Installation {
     /// The namespaces in which there may be Pods for a SidecarSet; None until they are known.
     pub with_sidecars: watch::Receiver<Option<Union>>,
     /// Set to those of them that are in the registration.
-    pub registered_for_sidecars: watch::Sender<Option<BTreeSet<String>>>,
+    pub registered_for_new_pods: watch::Sender<Option<BTreeSet<String>>>,
     /// Set to the namespaces with budgets that are in the registration.
     pub registered_for_budgets: watch::Sender<Option<BTreeSet<String>>>,
     /// Who may call.
@@ -309,16 +310,18 @@ impl Installation {
 
     /// Whoever waits for a namespace to be in the registration learns of it.
     async fn report_registered(&self, phase: Phase, configuration: &Value) {
-        let (listed, registered) = match phase {
-            Phase::Mutating => (configuration::listed_for_sidecars(configuration), &self.registered_for_sidecars),
+        let (selected, registered) = match phase {
+            Phase::Mutating => (configuration::selected_for_new_pods(configuration), &self.registered_for_new_pods),
             Phase::Validating => (configuration::selected_for_budgets(configuration), &self.registered_for_budgets),
         };
-        let listed: BTreeSet<String> = listed.into_iter().collect();
-        let is_longer = registered.borrow().as_ref().is_some_and(|known| !listed.is_subset(known));
-        if is_longer {
+        let has_more = match (&*registered.borrow(), &selected) {
+            (Some(known), Some(selected)) => !selected.is_subset(known),
+            _ => false,
+        };
+        if has_more {
             tokio::time::sleep(FOLLOWED).await;
         }
-        registered.send_replace(Some(listed));
+        registered.send_replace(selected);
     }
 }
 

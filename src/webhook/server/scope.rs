@@ -94,7 +94,12 @@ impl Union {
 }
 
 /// Publishes the union of namespaces that several parts know of, for ever. None at first, while one of them does not know yet.
-pub async fn unite(mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>, union: watch::Sender<Option<Union>>) {
+/// What is announced comes on top: it says nothing about what else there is.
+pub async fn unite(
+    mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>,
+    mut announced: watch::Receiver<BTreeSet<String>>,
+    union: watch::Sender<Option<Union>>,
+) {
     let late = tokio::time::sleep(ALL_PARTS);
     tokio::pin!(late);
     loop {
@@ -102,7 +107,9 @@ pub async fn unite(mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>, un
             parts.iter_mut().map(|part| part.borrow_and_update().clone()).collect();
         let is_whole = known.iter().all(Option::is_some);
         let is_ready = is_whole || (late.is_elapsed() && known.iter().any(Option::is_some));
-        let all = is_ready.then(|| Union { names: known.into_iter().flatten().flatten().collect(), is_whole });
+        let coming = announced.borrow_and_update().clone();
+        let names = known.into_iter().flatten().flatten().chain(coming);
+        let all = is_ready.then(|| Union { names: names.collect(), is_whole });
         union.send_if_modified(|published| {
             let changed = *published != all;
             *published = all;
@@ -114,6 +121,7 @@ pub async fn unite(mut parts: Vec<watch::Receiver<Option<BTreeSet<String>>>>, un
                 // Its part has ended, and with it this process.
                 std::future::pending::<()>().await;
             },
+            Ok(()) = announced.changed() => {}
             () = &mut late, if !late.is_elapsed() => {}
         }
     }
@@ -130,10 +138,16 @@ pub fn listed_in(expression: &str) -> Vec<String> {
     names.map(|names| names.split("', '").map(str::to_owned).collect()).unwrap_or_default()
 }
 
+/// Whether a namespace is in no selector: kube-system and our own.
+pub fn is_never_listed(name: &str, own: &str) -> bool {
+    name == "kube-system" || name == own
+}
+
 /// The selector for these namespaces. System namespaces are never in it.
 pub fn selector(namespaces: &BTreeSet<String>, own: &str) -> Value {
-    let names: Vec<&String> = namespaces.iter().filter(|name| *name != "kube-system" && *name != own).collect();
+    let names: Vec<&String> = namespaces.iter().filter(|name| !is_never_listed(name, own)).collect();
     match names.len() {
+        _ if namespaces.contains(ANY) => not_system(own),
         0 => nobody(),
         1..=MOST_LISTED => json!({ "matchExpressions": [{ "key": NAME, "operator": "In", "values": names }] }),
         _ => not_system(own),
@@ -197,7 +211,8 @@ mod tests {
     async fn the_union_is_published_when_every_part_knows_and_whenever_one_changes() {
         let (first, second) = (watch::Sender::new(None), watch::Sender::new(Some(set(&["bank"]))));
         let (union, mut published) = watch::channel(None);
-        let united = unite(vec![first.subscribe(), second.subscribe()], union);
+        let announced = watch::Sender::default();
+        let united = unite(vec![first.subscribe(), second.subscribe()], announced.subscribe(), union);
         let changes = async {
             first.send_replace(Some(set(&["shop"])));
             published.changed().await.unwrap();
@@ -205,6 +220,9 @@ mod tests {
             second.send_replace(Some(set(&[])));
             published.changed().await.unwrap();
             assert_eq!(*published.borrow_and_update(), Some(whole(&["shop"])));
+            announced.send_replace(set(&["new"]));
+            published.changed().await.unwrap();
+            assert_eq!(*published.borrow_and_update(), Some(whole(&["new", "shop"])));
         };
         tokio::select! {
             () = united => panic!("it never ends"),
@@ -221,9 +239,15 @@ mod tests {
         let (never, knows) = (watch::Sender::new(None), watch::Sender::new(Some(set(&["bank"]))));
         let (union, mut published) = watch::channel(None);
         let begun = tokio::time::Instant::now();
-        tokio::spawn(unite(vec![never.subscribe(), knows.subscribe()], union));
+        let announced = watch::Sender::new(set(&["new"]));
+        let alone = watch::Sender::new(None);
+        let mut of_alone = alone.subscribe();
+        tokio::spawn(unite(vec![never.subscribe()], announced.subscribe(), alone));
+        let nothing = watch::Sender::default();
+        tokio::spawn(unite(vec![never.subscribe(), knows.subscribe()], nothing.subscribe(), union));
         published.changed().await.unwrap();
         assert_eq!(begun.elapsed(), ALL_PARTS);
+        assert_eq!(*of_alone.borrow_and_update(), None, "what is announced alone is not all there is");
         let partial = Union { names: set(&["bank"]), is_whole: false };
         assert_eq!(*published.borrow_and_update(), Some(partial.clone()));
         assert_eq!(

@@ -92,8 +92,8 @@ mod tests {
         let owner = OwnerRef::default();
         for (replicas, want) in [(json!(6), 6), (json!(null), 1)] {
             let set = clone_set(json!({ "replicas": replicas }));
-            let observed = observed(&set, &owner, (&Value::Null, &Value::Null), 2, Ok(())).unwrap();
-            assert_eq!((observed.replicas, observed.updated_ready), (want, 2));
+            let observed = observed(&set, &owner, (&Value::Null, &Value::Null), 0, Ok(())).unwrap();
+            assert_eq!(observed.replicas, want);
         }
     }
 }

@@ -217,8 +217,9 @@ fn progress(
     let complete = status.current_revision == status.update_revision
         && [status.replicas, status.updated_replicas, status.updated_available_replicas].iter().all(|n| *n == replicas);
     let is_held = is_left_to_deletions(clone_set, status);
-    // Ready is still as the pass before has left it.
-    let was_held = status.conditions.iter().any(|c| c.type_ == kstatus::READY && c.reason == ON_DELETE);
+    // By the counts of the pass before, or by what it said of an older spec.
+    let was_held = clone_set.status.as_ref().is_some_and(|before| is_left_to_deletions(clone_set, before))
+        || status.conditions.iter().any(|c| c.type_ == kstatus::READY && c.reason == ON_DELETE);
     let begins = got_further || (was_held && !is_held);
     let since = before.as_ref().filter(|_| !begins).and_then(|c| c.last_update_time).unwrap_or(now);
     let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());

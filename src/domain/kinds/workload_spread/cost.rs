@@ -23,8 +23,8 @@ pub fn within(subsets: usize, index: usize, is_newest: bool) -> i32 {
     if is_newest { (subsets - index) * 100 } else { (index + 1) * 100 }
 }
 
-/// The cost of a Pod above the limit of the subset `index`: the later its subset is filled, the sooner it goes. Of older versions
-/// it is the other way round, as in [`within`].
+/// The cost of a Pod above the limit of the subset `index`. Of the newest version, Pods of the subset that is filled last go
+/// first; of older versions, those of the subset that is filled first.
 pub fn above(subsets: usize, index: usize, is_newest: bool) -> i32 {
     -within(subsets, index, !is_newest)
 }

@@ -223,8 +223,8 @@ pub fn plan(spec: &SpreadSpec, seen: &SpreadSeen<'_>, now: Now) -> SpreadPlan {
 ///
 /// Records of creations keep their time. A replica of the webhook may still give a place that it has recorded ahead to a Pod of a
 /// target that appears now, and writes nothing more about it. What it records meanwhile makes the write of this plan fail or
-/// stays beside it (`settled.rs`). Records of deletions go with the counts that they lessen: alone they would give away the
-/// places of Pods that are coming. Pods that another target adopts count from then on, as with any target.
+/// stays beside it (`settled.rs`). Records of deletions are dropped, because the Pods that they are of are no longer counted:
+/// kept, they would give away the places of Pods that are coming. Pods that another target adopts count from then on.
 pub fn without_pods(
     spec: &SpreadSpec,
     recorded: &WorkloadSpreadStatus,

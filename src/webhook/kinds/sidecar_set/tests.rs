@@ -431,7 +431,15 @@ fn e11_a_selector_that_is_changed_takes_the_place_of_a_namespace_that_stays() {
             refused.clone(),
             false,
         ),
-        (Some(json!({"namespaceSelector": selector("x")})), both.clone(), both.clone(), refused.clone(), false),
+        // The same manifest once more, after its namespace was removed.
+        (
+            Some(json!({"namespaceSelector": selector("x")})),
+            both.clone(),
+            json!({"namespaceSelector": selector("x")}),
+            vec![],
+            true,
+        ),
+        (Some(json!({"namespaceSelector": selector("y")})), both.clone(), both.clone(), refused.clone(), false),
         // What was let in before stays.
         (Some(both.clone()), both.clone(), both.clone(), vec![], false),
     ] {
