@@ -3,13 +3,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
     time::Duration,
 };
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::runtime::clock;
+use crate::runtime::{clock, lock};
 
 /// Stands for all namespaces where namespaces are listed; no namespace has this name.
 pub const ANY: &str = "*";
@@ -82,13 +82,13 @@ impl Announced {
     pub async fn forget(&self) {
         loop {
             tokio::time::sleep(KEPT).await;
-            self.publish(&mut self.names());
+            self.publish(&mut lock(&self.names));
         }
     }
 
     fn keep(&self, wanted: &BTreeSet<String>) {
         let until = clock::now().mono + KEPT;
-        let mut names = self.names();
+        let mut names = lock(&self.names);
         for name in wanted {
             if names.len() < MOST || names.contains_key(name) {
                 names.insert(name.clone(), until);
@@ -108,10 +108,6 @@ impl Announced {
             }
             is_news
         });
-    }
-
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Duration>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,14 +11,13 @@ use crate::{
         kinds::clone_set::{
             make,
             one_update::{self, Rules},
-            pre_download,
+            pre_download, status,
         },
         workload::{
             pre_download::{self as rules, Decision},
             rollout::Invalid,
         },
     },
-    k8s::revision,
     runtime::{pre_download::Update, watches::ObjectKey},
 };
 
@@ -40,8 +39,6 @@ impl Controller {
         let notes = self.memories.pre_download(&key);
         let (from, to) = (resolved.current.as_str(), resolved.update.as_str());
         let update = Update { owner: &owner, generation: clone_set.metadata.generation.unwrap_or_default(), from, to };
-        let updated_ready = seen.pods.iter().filter(|pod| pod.is_ready && revision::is_same(&pod.revision, to)).count();
-        let updated_ready = i32::try_from(updated_ready).unwrap_or(i32::MAX);
         let decide = async |object: &Value| {
             let resolved = self.with_known(clone_set, resolved).await?;
             let template = resolved.template(from).unwrap_or_default();
@@ -49,7 +46,8 @@ impl Controller {
             let changes = Rules::of(self.in_place.allowed(gates).await.unwrap_or_default(), gates);
             let known = resolved.known.as_deref().map(Vec::as_slice).unwrap_or_default();
             let in_place = one_update::difference(clone_set, known, (from, to), changes).map(drop);
-            Ok(match pre_download::observed(clone_set, &owner, (&template, object), updated_ready, in_place) {
+            let ready = status::updated_ready(&seen.pods, to);
+            Ok(match pre_download::observed(clone_set, &owner, (&template, object), ready, in_place) {
                 Ok(observed) => rules::decide(&observed),
                 Err(Invalid(why)) => Decision::Refuse(why),
             })

@@ -278,11 +278,16 @@ fn conditions(handler: &Handler, gates: &FeatureGates, with_sidecars: &BTreeSet<
         .collect()
 }
 
+/// The live entries of handlers of one sort.
+fn entries_of(current: &Value, is: impl Fn(&Handler) -> bool) -> impl Iterator<Item = &Value> {
+    let entries = current["webhooks"].as_array().into_iter().flatten();
+    entries.filter(move |entry| HANDLERS.iter().any(|handler| is(handler) && entry["name"] == handler.name))
+}
+
 /// The namespaces that the entry for new Pods is called in because of SidecarSets.
 pub fn listed_for_sidecars(current: &Value) -> Vec<String> {
-    let injects = |entry: &&Value| HANDLERS.iter().any(|handler| handler.injects && entry["name"] == handler.name);
-    let entries = current["webhooks"].as_array().into_iter().flatten().filter(injects);
-    let conditions = entries.flat_map(|entry| entry["matchConditions"].as_array().into_iter().flatten());
+    let conditions = entries_of(current, |handler| handler.injects)
+        .flat_map(|entry| entry["matchConditions"].as_array().into_iter().flatten());
     conditions.flat_map(|condition| scope::listed_in(condition["expression"].as_str().unwrap_or_default())).collect()
 }
 
@@ -362,20 +367,14 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
 
 /// The namespaces that entries for those list now.
 pub fn listed(current: &Value, namespaces: Namespaces) -> Vec<String> {
-    let is_for_them = |entry: &&Value| {
-        HANDLERS.iter().any(|handler| handler.namespaces == namespaces && entry["name"] == handler.name)
-    };
-    let entries = current["webhooks"].as_array().into_iter().flatten().filter(is_for_them);
+    let entries = entries_of(current, |handler| handler.namespaces == namespaces);
     entries.flat_map(|entry| scope::selected(&entry["namespaceSelector"])).collect()
 }
 
 /// The namespaces in which every entry for PodUnavailableBudgets is called, [`ANY`](crate::webhook::announced::ANY) for all.
 /// None: there is no such entry.
 pub fn selected_for_budgets(current: &Value) -> Option<BTreeSet<String>> {
-    let asks = |entry: &&Value| {
-        HANDLERS.iter().any(|handler| handler.namespaces.are_listed() && entry["name"] == handler.name)
-    };
-    let entries = current["webhooks"].as_array().into_iter().flatten().filter(asks);
+    let entries = entries_of(current, |handler| handler.namespaces.are_listed());
     let selected = entries.map(|entry| BTreeSet::from_iter(scope::selected(&entry["namespaceSelector"])));
     selected.reduce(|some, others| match (some.contains(ANY), others.contains(ANY)) {
         (true, _) => others,
@@ -386,8 +385,7 @@ pub fn selected_for_budgets(current: &Value) -> Option<BTreeSet<String>> {
 
 /// The namespaces about whose new Pods we are asked because of SidecarSets and the like, [`ANY`] for all. None: about none.
 pub fn selected_for_new_pods(current: &Value) -> Option<BTreeSet<String>> {
-    let injects = |entry: &Value| HANDLERS.iter().any(|handler| handler.injects && entry["name"] == handler.name);
-    let is_there = current["webhooks"].as_array().into_iter().flatten().any(injects);
+    let is_there = entries_of(current, |handler| handler.injects).next().is_some();
     is_there.then(|| listed_for_sidecars(current).into_iter().collect())
 }
 
@@ -561,7 +559,8 @@ mod tests {
     fn what_is_called_in_which_namespaces_is_read_from_the_registration() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let (shop, two) = (names(&["shop"]), names(&["bank", "shop"]));
-        for gates in [FeatureGates::default(), all_gates()] {
+        // By default no entry is for the namespaces of budgets alone.
+        for (gates, without_list) in [(FeatureGates::default(), names(&[ANY])), (all_gates(), two.clone())] {
             let mut setting = Setting::of(gates);
             setting.with_sidecars = Some(shop.clone());
             setting.with_budgets = Some(scope::selector(&two, "own"));
@@ -570,8 +569,7 @@ mod tests {
             assert_eq!(selected_for_budgets(&registered(&setting, Phase::Validating)), Some(two.clone()));
             assert_eq!(selected_for_new_pods(&registered(&setting, Phase::Mutating)), Some(shop.clone()));
             setting.with_budgets_or_counting = Some(scope::not_system("own"));
-            let found = selected_for_budgets(&registered(&setting, Phase::Validating)).unwrap();
-            assert!(found == names(&[ANY]) || found == two, "{found:?}");
+            assert_eq!(selected_for_budgets(&registered(&setting, Phase::Validating)), Some(without_list));
             setting.with_budgets_or_counting = Some(scope::selector(&shop, "own"));
             assert_eq!(selected_for_budgets(&registered(&setting, Phase::Validating)), Some(shop.clone()));
             setting.with_budgets_or_counting = Some(scope::nobody());

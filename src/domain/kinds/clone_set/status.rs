@@ -54,13 +54,12 @@ pub fn status(
     let replicas = clone_set.spec.replicas.unwrap_or(1);
     let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
     let (mut ready, mut available) = (0, 0);
-    let (mut updated_replicas, mut updated_ready, mut updated_available) = (0, 0, 0);
+    let (mut updated_replicas, mut updated_available) = (0, 0);
     for pod in pods {
         let is_updated = revision::is_same(&pod.revision, update);
         ready += i32::from(pod.is_ready);
         available += i32::from(pod.facts.available);
         updated_replicas += i32::from(is_updated);
-        updated_ready += i32::from(is_updated && pod.is_ready);
         updated_available += i32::from(is_updated && pod.facts.available);
     }
     // It advances only when everything is there and updated: in the middle of a scale-up the partition still counts.
@@ -71,7 +70,7 @@ pub fn status(
         ready_replicas: ready,
         available_replicas: available,
         updated_replicas,
-        updated_ready_replicas: updated_ready,
+        updated_ready_replicas: updated_ready(pods, update),
         updated_available_replicas: updated_available,
         expected_updated_replicas: replicas - plan::kept_old(clone_set).unwrap_or(replicas),
         update_revision: update.to_owned(),
@@ -123,6 +122,12 @@ fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> 
         }
         () => held("Partition", "the partition keeps Pods on the current revision"),
     }
+}
+
+/// How many Pods are ready on the update revision.
+pub fn updated_ready(pods: &[Arc<Pod>], update: &str) -> i32 {
+    let ready = pods.iter().filter(|pod| pod.is_ready && revision::is_same(&pod.revision, update));
+    i32::try_from(ready.count()).unwrap_or(i32::MAX)
 }
 
 /// Whether every Pod serves, and those on old revisions stay until somebody deletes them.
@@ -401,6 +406,16 @@ mod tests {
             let found: Vec<_> = status.conditions.iter().filter(is_one).collect();
             let found: Vec<_> = found.iter().map(|c| format!("{} {} {}", c.type_, c.reason, c.message)).collect();
             assert_eq!(found, [wanted]);
+        }
+    }
+
+    #[test]
+    fn pods_that_are_ready_on_another_revision_do_not_count() {
+        let pods =
+            [pod("web-2", true, true), pod("web-2", true, false), pod("web-1", true, true), pod("web-2", false, false)];
+        let pods = pods.map(Arc::new);
+        for (update, ready) in [("web-2", 2), ("2", 2), ("web-1", 1), ("web-3", 0)] {
+            assert_eq!(updated_ready(&pods, update), ready, "{update}");
         }
     }
 
