@@ -21,6 +21,7 @@ pub mod kinds;
 pub mod kruise;
 pub mod labels;
 pub mod policy;
+mod rules;
 
 pub use apps::container_recreate_request as crr;
 pub use kinds::{CRD_NAMES, CRDS, Crd};
@@ -113,36 +114,13 @@ fn advanced_cron_jobs() -> CustomResourceDefinition {
 
 /// OpenKruise's schemas have none: what is not written stays unwritten until admission writes it.
 fn without_defaults(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    for version in &mut crd.spec.versions {
-        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-            drop_defaults(schema);
-        }
-    }
+    for_each_schema(&mut crd, &|schema| schema.default = None);
     crd
 }
 
 fn pod_unavailable_budgets() -> CustomResourceDefinition {
-    let mut crd = one_schema(policy::pod_unavailable_budget::PodUnavailableBudget::crd(), &[]);
     // As in OpenKruise: a status is there as a whole or not at all.
-    for version in &mut crd.spec.versions {
-        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-            drop_defaults(schema);
-        }
-    }
-    crd
-}
-
-fn drop_defaults(schema: &mut JSONSchemaProps) {
-    schema.default = None;
-    for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
-        drop_defaults(property);
-    }
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        drop_defaults(items);
-    }
-    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        drop_defaults(values);
-    }
+    without_defaults(one_schema(policy::pod_unavailable_budget::PodUnavailableBudget::crd(), &[]))
 }
 
 /// Serves further versions of a kind from the schema of the version that is stored.
@@ -157,13 +135,33 @@ fn one_schema(mut crd: CustomResourceDefinition, also_served: &[&str]) -> Custom
         served.storage = false;
         crd.spec.versions.push(served);
     }
-    for version in &mut crd.spec.versions {
-        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
-            unwrap_lines(schema);
-        }
-    }
+    for_each_schema(&mut crd, &|schema| {
+        unwrap_lines(schema);
+        mark_atomic(schema);
+    });
     crd.spec.conversion = Some(CustomResourceConversion { strategy: "None".into(), webhook: None });
     crd
+}
+
+/// Does something to every schema of every version, those of members first.
+fn for_each_schema(crd: &mut CustomResourceDefinition, act: &dyn Fn(&mut JSONSchemaProps)) {
+    fn visit(schema: &mut JSONSchemaProps, act: &dyn Fn(&mut JSONSchemaProps)) {
+        for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
+            visit(property, act);
+        }
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+            visit(items, act);
+        }
+        if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+            visit(values, act);
+        }
+        act(schema);
+    }
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            visit(schema, act);
+        }
+    }
 }
 
 /// `kubectl explain` wraps lines itself: the line ends of our source would only be in its way.
@@ -171,14 +169,23 @@ fn unwrap_lines(schema: &mut JSONSchemaProps) {
     if let Some(text) = &mut schema.description {
         *text = text.replace('\n', " ");
     }
-    for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
-        unwrap_lines(property);
+}
+
+/// Types of Kubernetes that server-side apply takes as one field, by their members: a selector with the labels of two
+/// owners would select what neither of them means. The selector of image jobs has the names of nodes too.
+const ATOMIC: [&[&str]; 3] =
+    [&["matchExpressions", "matchLabels"], &["matchExpressions", "matchLabels", "names"], &["apiVersion", "fieldPath"]];
+
+fn mark_atomic(schema: &mut JSONSchemaProps) {
+    let Some(properties) = &mut schema.properties else { return };
+    // Other types have a name alone too, so this one is known by where it is.
+    if let Some(secrets) = properties.get_mut("imagePullSecrets")
+        && let Some(JSONSchemaPropsOrArray::Schema(reference)) = &mut secrets.items
+    {
+        reference.x_kubernetes_map_type = Some("atomic".into());
     }
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        unwrap_lines(items);
-    }
-    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        unwrap_lines(values);
+    if ATOMIC.iter().any(|members| properties.keys().eq(members.iter())) {
+        schema.x_kubernetes_map_type = Some("atomic".into());
     }
 }
 
@@ -190,4 +197,72 @@ fn date_time(_: &mut SchemaGenerator) -> Schema {
 fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let item = generator.subschema_for::<Condition>();
     json_schema!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::CRDS;
+
+    /// Every schema of a definition, with its place.
+    fn schemas(schema: &Value, at: &str, found: &mut Vec<(String, Value)>) {
+        found.push((at.to_owned(), schema.clone()));
+        for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+            schemas(member, &format!("{at}.{name}"), found);
+        }
+        for (member, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if schema[member].is_object() {
+                schemas(&schema[member], &format!("{at}{mark}"), found);
+            }
+        }
+    }
+
+    fn all_schemas() -> Vec<(String, Value)> {
+        let mut found = Vec::new();
+        for crd in CRDS {
+            for version in json!((crd.render)())["spec"]["versions"].as_array().unwrap() {
+                let at = format!("{} {} ", crd.name, version["name"].as_str().unwrap());
+                schemas(&version["schema"]["openAPIV3Schema"], &at, &mut found);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn selectors_and_references_are_one_field_to_server_side_apply() {
+        let found = all_schemas();
+        let is_atomic = |schema: &Value| schema["x-kubernetes-map-type"] == "atomic";
+        let mut selectors = 0;
+        for (at, schema) in &found {
+            let has = |member: &str| schema["properties"][member].is_object();
+            if has("matchLabels") && has("matchExpressions") || has("fieldPath") {
+                assert!(is_atomic(schema), "{at}");
+                selectors += 1;
+            }
+        }
+        assert!(selectors >= 20, "{selectors}");
+        for (place, atomic) in [
+            ("sidecarsets.apps.kruise.io v1beta1 .spec.imagePullSecrets[]", true),
+            ("sidecarsets.apps.kruise.io v1beta1 .spec.containers[].transferEnv[].sourceContainerNameFrom.fieldRef", true),
+            ("imagepulljobs.apps.kruise.io v1beta1 .spec.selector", true),
+            ("resourcedistributions.apps.kruise.io v1alpha1 .spec.targets.includedNamespaces.list[]", false),
+        ] {
+            let (_, schema) = found.iter().find(|(at, _)| at == place).unwrap_or_else(|| panic!("no {place}"));
+            assert_eq!(is_atomic(schema), atomic, "{place}");
+        }
+    }
+
+    /// The API server refuses a definition in which a member of an atomic object is compared with what it was.
+    #[test]
+    fn nothing_inside_an_atomic_object_is_compared_with_what_it_was() {
+        let found = all_schemas();
+        for (at, _) in found.iter().filter(|(_, schema)| schema["x-kubernetes-map-type"] == "atomic") {
+            for (inner, schema) in &found {
+                let is_inside = inner.strip_prefix(at).is_some_and(|rest| rest.starts_with(['.', '[', '{']));
+                let rules = schema["x-kubernetes-validations"].to_string();
+                assert!(!is_inside || !rules.contains("oldSelf"), "{inner}");
+            }
+        }
+    }
 }

@@ -18,7 +18,10 @@ use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{conditions, date_time};
+use crate::api::{
+    conditions, date_time,
+    rules::{items_stay, stays},
+};
 
 /// The most containers one request may list. It bounds the cost of the schema's rules; a Pod with more does not exist.
 pub const MAX_CONTAINERS: usize = 256;
@@ -43,7 +46,7 @@ pub const MAX_CONTAINERS: usize = 256;
     printcolumn = r#"{"name":"MESSAGE","type":"string","jsonPath":".status.message","description":"Why the request ended abnormally, or what it waits for","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("spec is immutable: create another ContainerRecreateRequest"))]
+#[x_kube(validation = Rule::new(spec_stays()).message("spec is immutable: create another ContainerRecreateRequest"))]
 pub struct ContainerRecreateRequestSpec {
     /// Name of the Pod, in the namespace of the request. The Pod has to be running on a node.
     #[x_kube(validation = Rule::new("self != ''").message("podName must not be empty"))]
@@ -332,6 +335,59 @@ impl JsonSchema for Phase {
     }
 }
 
+/// The spec stays what it is, field by field: clients of OpenKruise leave out what is zero, and what their types do not
+/// have (`OURS`), and yet have to get a finalizer removed.
+fn spec_stays() -> String {
+    const FIELDS: [(&str, &str, &str); 9] = [
+        ("", "podName", "''"),
+        ("", "activeDeadlineSeconds", "-1"),
+        ("", "ttlSecondsAfterFinished", "-1"),
+        (".strategy", "failurePolicy", "''"),
+        (".strategy", "orderedRecreate", "false"),
+        (".strategy", "forceRecreate", "false"),
+        (".strategy", "terminationGracePeriodSeconds", "-1"),
+        (".strategy", "unreadyGracePeriodSeconds", "-1"),
+        (".strategy", "minStartedSeconds", "0"),
+    ];
+    const OURS: [(&str, &str); 2] = [("recreateMethod", "''"), ("varyImageTag", "false")];
+    let fields = FIELDS.map(|(at, member, zero)| match at {
+        "" => stays(at, member, zero),
+        _ => format!("(!has(self{at}) || !has(oldSelf{at}) || {})", stays(at, member, zero)),
+    });
+    let ours = OURS.map(|(member, zero)| {
+        let at = ".strategy";
+        let is_left_out = format!("!has(self{at}) || !has(self{at}.{member})");
+        format!("({is_left_out} || has(oldSelf{at}) && {})", stays(at, member, zero))
+    });
+    let strategy = "has(self.strategy) == has(oldSelf.strategy)".to_owned();
+    let all = [strategy].into_iter().chain(fields).chain(ours).chain(containers_stay());
+    all.collect::<Vec<_>>().join(" && ")
+}
+
+/// The containers stay, in their order. Values are compared as lists of one or none, because a hook has no zero.
+fn containers_stay() -> Vec<String> {
+    let list_of = |path: &[&str]| {
+        let places = (1..=path.len()).map(|length| format!("has(i.{})", path[..length].join(".")));
+        format!("{} ? [i.{}] : []", places.collect::<Vec<_>>().join(" && "), path.join("."))
+    };
+    let known: [&[&str]; 6] = [
+        &["name"],
+        &["preStop", "exec"],
+        &["preStop", "httpGet"],
+        &["preStop", "tcpSocket"],
+        &["statusContext", "containerID"],
+        &["statusContext", "restartCount"],
+    ];
+    let ours: [&[&str]; 2] = [&["preStop", "sleep"], &["statusContext", "image"]];
+    let ports = items_stay("containers", "has(i.ports) ? i.ports : []");
+    let known = known.map(|path| items_stay("containers", &list_of(path)));
+    let ours = ours.map(|path| {
+        let is_left_out = format!("self.containers.all(i, !has(i.{}) || !has(i.{}))", path[0], path.join("."));
+        format!("({is_left_out} || {})", items_stay("containers", &list_of(path)))
+    });
+    [ports].into_iter().chain(known).chain(ours).collect()
+}
+
 fn is_zero(value: &i32) -> bool {
     *value == 0
 }
@@ -383,5 +439,56 @@ impl ContainerRecreateRequest {
     /// The UID of the Pod that the request means, from the label that admission sets.
     pub fn pod_uid(&self) -> &str {
         self.labels().get(crate::api::labels::CRR_POD_UID).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn names(schema: &Value) -> Vec<&String> {
+        schema["properties"].as_object().unwrap().keys().collect()
+    }
+
+    /// What the rule means is proven by the API server alone.
+    #[test]
+    fn every_field_of_the_spec_is_in_the_rule_that_it_stays() {
+        let rule = spec_stays();
+        let crd = json!(crate::api::container_recreate_requests());
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
+            assert_eq!(spec["x-kubernetes-validations"][0]["rule"], rule);
+            let container = &spec["properties"]["containers"]["items"];
+            let (hook, context) = (&container["properties"]["preStop"], &container["properties"]["statusContext"]);
+            for (at, schema) in [
+                ("self.", spec),
+                ("self.strategy.", &spec["properties"]["strategy"]),
+                ("i.", container),
+                ("i.preStop.", hook),
+                ("i.statusContext.", context),
+            ] {
+                for name in names(schema) {
+                    assert!(rule.contains(&format!("{at}{name}")), "{at}{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_clients_in_go_leave_out_is_no_change() {
+        let rule = spec_stays();
+        for part in [
+            "(has(self.strategy.orderedRecreate) ? self.strategy.orderedRecreate : false) == (has(oldSelf.strategy.orderedRecreate) ? oldSelf.strategy.orderedRecreate : false)",
+            "(has(self.strategy.minStartedSeconds) ? self.strategy.minStartedSeconds : 0) ==",
+            // 0 is not the same as none.
+            "(has(self.strategy.unreadyGracePeriodSeconds) ? self.strategy.unreadyGracePeriodSeconds : -1) ==",
+            "(!has(self.strategy) || !has(self.strategy.recreateMethod) || has(oldSelf.strategy) && ",
+            "self.containers.map(i, has(i.ports) ? i.ports : []) == oldSelf.containers.map(i, has(i.ports) ? i.ports : [])",
+            "(self.containers.all(i, !has(i.preStop) || !has(i.preStop.sleep)) || self.containers.map(i, has(i.preStop) && has(i.preStop.sleep) ? [i.preStop.sleep] : []) == ",
+        ] {
+            assert!(rule.contains(part), "{part} in {rule}");
+        }
     }
 }

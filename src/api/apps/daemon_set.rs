@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{lifecycle::Lifecycle, stateful_set::StatefulSetCondition};
+use crate::api::rules::selector_stays;
 
 /// What a DaemonSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +41,7 @@ use super::{lifecycle::Lifecycle, stateful_set::StatefulSetCondition};
 #[serde(rename_all = "camelCase")]
 pub struct DaemonSetSpec {
     /// The Pods that belong to the DaemonSet, by their labels. It has to match the template, and cannot be changed.
-    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.selector cannot be changed: its Pods would be nobody's; create another DaemonSet"))]
+    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector cannot be changed: its Pods would be nobody's; create another DaemonSet"))]
     pub selector: LabelSelector,
     /// The Pod that is made. Its nodeSelector, node affinity and tolerations say on which nodes. A change of it is a new
     /// revision.
@@ -254,7 +255,7 @@ mod tests {
     fn edge_40_the_selector_cannot_be_changed() {
         for version in json!(crate::api::daemon_sets())["spec"]["versions"].as_array().unwrap() {
             let selector = &version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["selector"];
-            assert_eq!(selector["x-kubernetes-validations"][0]["rule"], "self == oldSelf");
+            assert_eq!(selector["x-kubernetes-validations"][0]["rule"], selector_stays(""));
         }
     }
 }

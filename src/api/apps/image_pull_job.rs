@@ -17,7 +17,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{conditions, date_time};
+use crate::api::{conditions, date_time, rules::stays};
 
 /// `pullPolicy.timeoutSeconds` where nobody wrote one.
 pub const DEFAULT_TIMEOUT_SECONDS: i32 = 600;
@@ -48,11 +48,11 @@ pub const LONGEST_IMAGE: usize = 1024;
     printcolumn = r#"{"name":"SUCCEED","type":"integer","jsonPath":".status.succeeded","description":"Nodes that have the image"}"#,
     printcolumn = r#"{"name":"FAILED","type":"integer","jsonPath":".status.failed","description":"Nodes that could not pull it"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name":"MESSAGE","type":"string","jsonPath":".status.message","description":"Progress in words"}"#,
+    printcolumn = r#"{"name":"MESSAGE","type":"string","jsonPath":".status.message","description":"Progress in words","priority":1}"#,
     printcolumn = r#"{"name":"IMAGE","type":"string","jsonPath":".spec.image","description":"The image","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.pullSecrets) == has(oldSelf.pullSecrets) && (!has(self.pullSecrets) || self.pullSecrets == oldSelf.pullSecrets)").message("spec.pullSecrets cannot be changed: create another ImagePullJob"))]
+#[x_kube(validation = Rule::new(stays("", "pullSecrets", "[]")).message("spec.pullSecrets cannot be changed: create another ImagePullJob"))]
 #[x_kube(validation = Rule::new("!(has(self.selector) && has(self.podSelector))").message("spec.podSelector: set at most one of selector and podSelector"))]
 pub struct ImagePullJobSpec {
     /// The image: [registry/]name[:tag][@digest]. Without tag and digest the tag is latest; with both, the digest counts.

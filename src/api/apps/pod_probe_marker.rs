@@ -14,7 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::conditions;
+use crate::api::{conditions, rules::selector_stays};
 
 /// Which Pods are probed, and how.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ use crate::api::conditions;
 #[serde(rename_all = "camelCase")]
 pub struct PodProbeMarkerSpec {
     /// The Pods of the namespace that are probed, by their labels. It cannot be empty and cannot be changed.
-    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.selector cannot be changed: what was written on its Pods would stay there; create another PodProbeMarker"))]
+    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector cannot be changed: what was written on its Pods would stay there; create another PodProbeMarker"))]
     pub selector: LabelSelector,
     /// What is probed; at least one.
     pub probes: Vec<MarkedProbe>,

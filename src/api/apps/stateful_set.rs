@@ -17,7 +17,7 @@ use super::{
     clone_set::{InPlaceUpdateStrategy, PriorityStrategy},
     lifecycle::Lifecycle,
 };
-use crate::api::date_time;
+use crate::api::{date_time, rules::selector_stays};
 
 /// What a StatefulSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct StatefulSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// The Pods that belong to the StatefulSet, by their labels. It has to match the template, and cannot be changed.
-    #[x_kube(validation = Rule::new("self == oldSelf").message("spec.selector cannot be changed: its Pods would be nobody's; create another StatefulSet"))]
+    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector cannot be changed: its Pods would be nobody's; create another StatefulSet"))]
     pub selector: LabelSelector,
     /// The Pod that is made. A change of it is a new revision.
     #[schemars(schema_with = "anything")]

@@ -14,7 +14,12 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{conditions, crr::RecreateStrategy, date_time};
+use crate::api::{
+    conditions,
+    crr::RecreateStrategy,
+    date_time,
+    rules::{optional_selector_stays, stays},
+};
 
 /// `maxUnavailable` of a restart that does not set it.
 pub const DEFAULT_MAX_UNAVAILABLE: &str = "10%";
@@ -42,8 +47,8 @@ pub const DEFAULT_MAX_UNAVAILABLE: &str = "10%";
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.targetRef) != has(self.selector)").message("spec: set exactly one of targetRef and selector"))]
 #[x_kube(validation = Rule::new("has(self.targetRef) == has(oldSelf.targetRef) && (!has(self.targetRef) || self.targetRef == oldSelf.targetRef)").message("spec.targetRef cannot be changed: create another WorkloadRestart"))]
-#[x_kube(validation = Rule::new("has(self.selector) == has(oldSelf.selector) && (!has(self.selector) || self.selector == oldSelf.selector)").message("spec.selector cannot be changed: create another WorkloadRestart"))]
-#[x_kube(validation = Rule::new("has(self.containers) == has(oldSelf.containers) && (!has(self.containers) || self.containers == oldSelf.containers)").message("spec.containers cannot be changed: create another WorkloadRestart"))]
+#[x_kube(validation = Rule::new(optional_selector_stays("selector")).message("spec.selector cannot be changed: create another WorkloadRestart"))]
+#[x_kube(validation = Rule::new(stays("", "containers", "[]")).message("spec.containers cannot be changed: create another WorkloadRestart"))]
 #[x_kube(validation = Rule::new("has(self.order) == has(oldSelf.order) && (!has(self.order) || self.order == oldSelf.order)").message("spec.order cannot be changed: create another WorkloadRestart"))]
 #[x_kube(validation = Rule::new("has(self.strategy) == has(oldSelf.strategy) && (!has(self.strategy) || self.strategy == oldSelf.strategy)").message("spec.strategy cannot be changed: create another WorkloadRestart"))]
 #[x_kube(validation = Rule::new("has(self.triggers) == has(oldSelf.triggers)").message("spec.triggers can be changed, but neither added nor removed as a whole: create another WorkloadRestart"))]

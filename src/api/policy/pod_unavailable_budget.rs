@@ -14,7 +14,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions;
+use crate::api::{conditions, rules::optional_selector_stays};
 
 /// Which Pods are protected, and how many of them may be out of service. The Pods are fixed; the number may be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ use crate::api::conditions;
 #[x_kube(validation = Rule::new("has(self.targetRef) != has(self.selector)").message("spec: set exactly one of targetRef and selector"))]
 #[x_kube(validation = Rule::new("has(self.maxUnavailable) != has(self.minAvailable)").message("spec: set exactly one of maxUnavailable and minAvailable"))]
 #[x_kube(validation = Rule::new("has(self.targetRef) == has(oldSelf.targetRef) && (!has(self.targetRef) || self.targetRef == oldSelf.targetRef)").message("spec.targetRef cannot be changed: create another PodUnavailableBudget"))]
-#[x_kube(validation = Rule::new("has(self.selector) == has(oldSelf.selector) && (!has(self.selector) || self.selector == oldSelf.selector)").message("spec.selector cannot be changed: create another PodUnavailableBudget"))]
+#[x_kube(validation = Rule::new(optional_selector_stays("selector")).message("spec.selector cannot be changed: create another PodUnavailableBudget"))]
 pub struct PodUnavailableBudgetSpec {
     /// The Pods by their labels, in the namespace of the budget. At least one label has to be named. Instead of
     /// targetRef; cannot be changed.

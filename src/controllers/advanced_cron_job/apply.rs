@@ -40,7 +40,7 @@ const IN_THE_WAY: Duration = Duration::from_secs(10);
 const LONGEST_TROUBLE: usize = 1000;
 
 impl Controller {
-    fn memory<T>(&self, cron: &AdvancedCronJob, with: impl FnOnce(&mut CronMemory) -> T) -> T {
+    pub(super) fn memory<T>(&self, cron: &AdvancedCronJob, with: impl FnOnce(&mut CronMemory) -> T) -> T {
         let uid = cron.metadata.uid.clone().unwrap_or_default();
         let mut memories = lock(&self.memories);
         let memory = memories.entry(ObjectKey::of(cron)).or_default();
@@ -76,7 +76,8 @@ impl Controller {
         if let Ok(child) = serde_json::from_str::<Child>(&text) {
             self.jobs.of(kind).upsert(child);
         }
-        self.memory(cron, |memory| (memory.said.clear(), memory.trouble = None));
+        self.made(cron, slot);
+        self.memory(cron, |memory| memory.said.clear());
         self.metrics.made.get_or_create(&KindLabels { kind: kind.kind() }).inc();
         self.metrics.delay.observe(clock::now().since(slot).as_secs_f64());
         tracing::info!(cron = %key, kind = kind.kind(), job = name, slot = %rfc3339(slot), "made a job");
@@ -86,6 +87,14 @@ impl Controller {
             self.report_missed(cron, missed);
         }
         Ok(None)
+    }
+
+    /// The job of a slot is there, or was.
+    fn made(&self, cron: &AdvancedCronJob, slot: Timestamp) {
+        self.memory(cron, |memory| {
+            memory.made = memory.made.max(Some(slot));
+            memory.trouble = None;
+        });
     }
 
     /// There is a job of that name: made by a process before this one, or somebody else's.
@@ -101,7 +110,7 @@ impl Controller {
         let is_ours = found.cron_uid().is_some() && found.cron_uid() == cron.metadata.uid.as_deref();
         if is_ours && found.slot() == Some(slot) {
             self.jobs.of(kind).upsert(found);
-            self.memory(cron, |memory| memory.trouble = None);
+            self.made(cron, slot);
             return Ok(None);
         }
         let what = if is_ours { "lacks the annotation with its time" } else { "belongs to somebody else" };

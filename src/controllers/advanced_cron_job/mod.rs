@@ -120,7 +120,7 @@ impl Jobs {
     }
 }
 
-/// In-memory state of an AdvancedCronJob; losing it repeats an event.
+/// In-memory state of an AdvancedCronJob; losing it repeats an event, and a slot whose job was gone before it was recorded.
 #[derive(Default)]
 struct CronMemory {
     uid: String,
@@ -130,6 +130,8 @@ struct CronMemory {
     missed: Option<Timestamp>,
     /// Why the job that is due was not made.
     trouble: Option<String>,
+    /// The newest slot for which a job was made or seen: the job may be gone before a status that is refused tells of it.
+    made: Option<Timestamp>,
 }
 
 fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
@@ -232,7 +234,9 @@ impl Controller {
     async fn pass(&self, cron: &AdvancedCronJob, local: &TimeZone, now: Now) -> kube::Result<Requeue> {
         let spec = CronSpec::of(&cron.spec, local);
         let children = self.children(cron);
-        let plan = plan::plan(cron, spec.as_ref().ok(), &children, now.wall);
+        let made = self.memory(cron, |memory| memory.made);
+        let plan = plan::plan(cron, spec.as_ref().ok(), &children, made, now.wall);
+        self.memory(cron, |memory| memory.made = plan.made);
         let mut failed = Ok(None);
         match plan.run.filter(|_| !plan.records_first) {
             Some(slot) => match self.run_slot(cron, &plan, slot).await {
@@ -250,7 +254,9 @@ impl Controller {
         discard.retain(|child| is_recorded || !plan::is_news(cron.status.as_ref(), child));
         let deleted = self.delete(cron, &discard).await;
 
-        let next = plan.next.map(|next| Duration::try_from(next.duration_since(now.wall)).unwrap_or_default());
+        // Also when what lies ahead has come, as the condition tells of it.
+        let next = [plan.ahead, plan.next].into_iter().flatten().min();
+        let next = next.map(|next| Duration::try_from(next.duration_since(now.wall)).unwrap_or_default());
         let next = next.map(|next| next.min(LONGEST_WAIT));
         let mut pass = Pass { look: next, again: is_written && plan.records_first, ..Pass::default() };
         for result in [failed, recorded.map(|outcome| outcome.look_after()), deleted.map(|()| None)] {

@@ -167,6 +167,20 @@ impl World {
         self.controller.jobs.of(JobKind::Job).upsert(serde_json::from_value(job).unwrap());
     }
 
+    /// Somebody deletes a job.
+    fn remove(&self, name: &str) {
+        lock(&self.server).objects.remove(&format!("{JOBS}/{name}"));
+        self.controller.jobs.of(JobKind::Job).remove(&ObjectKey::new("ns", name), None);
+    }
+
+    /// Somebody writes the last time into the status.
+    fn set_last(&self, last: &str) {
+        let path = format!("{CRONS}/cron");
+        let patch = json!({"status": {"lastScheduleTime": last}});
+        json_patch::merge(lock(&self.server).objects.get_mut(&path).unwrap(), &patch);
+        self.put(json!({}));
+    }
+
     fn status(&self) -> Value {
         lock(&self.server).objects[&format!("{CRONS}/cron")]["status"].clone()
     }
@@ -266,6 +280,63 @@ async fn e37_a_deleted_job_is_not_made_again_also_without_a_history() {
     assert_eq!(world.jobs(), Vec::<String>::new());
     world.settle_at("2026-01-01T02:00:00Z").await;
     assert_eq!(world.jobs(), [SECOND]);
+}
+
+#[tokio::test]
+async fn e37_a_job_that_is_gone_before_its_slot_is_recorded_is_not_made_again() {
+    for code in [500, 429, 409] {
+        let mut world = World::new();
+        world.put(json!({}));
+        world.settle().await;
+        world.now = at("2026-01-01T01:00:00Z");
+        lock(&world.server).refuses_status = Some(code);
+        world.pass().await.unwrap();
+        assert_eq!(world.jobs(), [FIRST]);
+        // Its TTL is over, or a user deletes it.
+        world.remove(FIRST);
+        for _ in 0..3 {
+            assert_eq!(world.pass().await.is_err(), code != 409, "{code}");
+        }
+        lock(&world.server).refuses_status = None;
+        world.settle().await;
+        assert_eq!(world.status()["lastScheduleTime"], "2026-01-01T01:00:00Z", "{code}");
+        let posted = |world: &World| lock(&world.server).writes.iter().filter(|(how, _)| how == Method::POST).count();
+        assert_eq!((world.jobs(), posted(&world)), (Vec::new(), 1), "{code}");
+        world.settle_at("2026-01-01T02:00:00Z").await;
+        assert_eq!((world.jobs(), posted(&world)), (vec![SECOND.to_owned()], 2), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn e37_also_of_a_job_that_another_process_has_made() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    world.now = at("2026-01-01T01:00:00Z");
+    world.pass().await.unwrap();
+    world.restart();
+    lock(&world.server).refuses_status = Some(500);
+    world.pass().await.unwrap_err();
+    world.remove(FIRST);
+    world.pass().await.unwrap_err();
+    assert_eq!(world.jobs(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_last_time_that_lies_ahead_is_told_until_somebody_corrects_it() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.set_last("2099-01-01T00:00:00Z");
+    assert_eq!(world.settle_at("2026-01-01T01:00:00Z").await, Requeue::After(LONGEST_WAIT));
+    let stalled = world.status()["conditions"][2].clone();
+    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("LastScheduleAhead")));
+    assert!(stalled["message"].as_str().unwrap().ends_with("before 2099-01-01T00:00:00Z"), "{stalled}");
+    world.set_last("2026-01-01T00:00:00Z");
+    world.settle().await;
+    assert_eq!(
+        (world.jobs(), &world.status()["conditions"][0]["reason"]),
+        (vec![FIRST.to_owned()], &json!("Scheduled"))
+    );
 }
 
 #[tokio::test]

@@ -66,6 +66,8 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "ephemeraljob-controller";
+/// Between two writes of the annotation with the Pods that were counted, where nothing but counts changes.
+const NOTE_PAUSE: Duration = Duration::from_secs(1);
 
 struct Controller {
     context: Context,
@@ -137,7 +139,8 @@ impl Controller {
         };
         let facts = |pod: &Arc<PodView>| {
             let ephemeral = pod.rare().ephemeral.clone();
-            (pod.uid().to_owned(), pod.is_deleting(), pod.is_finished(), pod.labels.clone(), ephemeral)
+            let is_bound = !pod.node_name.is_empty();
+            (pod.uid().to_owned(), pod.is_deleting(), pod.is_finished(), is_bound, pod.labels.clone(), ephemeral)
         };
         let Some(any) = new.or(old) else { return };
         let mut jobs = self.jobs.by_index(&StoreIndex::namespace(), any.namespace());
@@ -302,7 +305,8 @@ impl Controller {
         }
     }
 
-    /// Writes the status; gives when to look again.
+    /// Writes down what was counted, then the status; gives when to look again. In this order, as a process that finds the note
+    /// ahead of the status counts right, and one that finds the status ahead does not know which Pods it contains.
     async fn record(
         &self,
         key: &ObjectKey,
@@ -315,32 +319,65 @@ impl Controller {
             && before.phase == status.phase
             && before.observed_generation == status.observed_generation
             && status.completion_time.is_none();
+        let noted = match status.completion_time {
+            // A job that is over needs no note.
+            Some(_) => Ok(Outcome::Unchanged),
+            None => self.note_counted(key, job, can_wait, now).await,
+        };
+        let (noted, refused) = match noted {
+            // Who forbids the annotation keeps nobody from seeing the status.
+            Err(error) if matches!(code(&error), Some(400 | 403 | 413 | 422)) => (Outcome::Unchanged, Some(error)),
+            noted => (noted?, None),
+        };
+        let job = match &noted {
+            Outcome::Unchanged => job,
+            Outcome::Written(newer) => newer,
+            wait => return Ok(wait.look_after()),
+        };
         let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
         let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, can_wait, now).await?;
-        match &outcome {
+        let look = match &outcome {
             Outcome::Written(newer) if newer.is_complete() => {
                 self.report_end(key, job, &status);
-                Ok(Some(Duration::ZERO))
+                Some(Duration::ZERO)
             }
-            Outcome::Written(newer) => self.note_counted(key, newer).await.map(|()| None),
-            outcome => Ok(outcome.look_after()),
-        }
+            outcome => outcome.look_after(),
+        };
+        refused.map_or(Ok(look), Err)
     }
 
-    /// Writes down which Pods the counts contain. It comes behind the status: one that lags does no harm, and a job that is
-    /// over needs none.
-    async fn note_counted(&self, key: &ObjectKey, job: &EphemeralJob) -> kube::Result<()> {
-        let Some(text) = self.memories.with(key, |memory| memory.counted_pods(job)).flatten() else { return Ok(()) };
+    /// Writes down which Pods the counts contain.
+    async fn note_counted(
+        &self,
+        key: &ObjectKey,
+        job: &EphemeralJob,
+        can_wait: bool,
+        now: Now,
+    ) -> kube::Result<Outcome<EphemeralJob>> {
+        let due = self.memories.with(key, |memory| memory.counted_pods(job).map(|text| (text, memory.noted)));
+        let Some((text, before)) = due.flatten() else { return Ok(Outcome::Unchanged) };
+        let left = before.map_or(Duration::ZERO, |at| NOTE_PAUSE.saturating_sub(now.mono.saturating_sub(at)));
+        if can_wait && !left.is_zero() {
+            return Ok(Outcome::Later(left));
+        }
         let metadata = json!({"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version,
             "annotations": {labels::COUNTED_PODS: text}});
         let patch = Patch::Merge(json!({"metadata": metadata}));
         match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
-            Ok(newer) => drop(self.jobs.upsert(newer)),
-            // It goes with the next status.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => {}
-            Err(error) => return Err(error),
+            Ok(newer) => {
+                self.memories.with(key, |memory| memory.noted = Some(now.mono));
+                self.jobs.upsert(newer.clone());
+                Ok(Outcome::Written(newer))
+            }
+            Err(error) if code(&error) == Some(404) => Ok(Outcome::Gone),
+            Err(error) if code(&error) == Some(409) => {
+                if let Some(newer) = self.api(key).get_opt(&key.name).await? {
+                    self.jobs.upsert(newer);
+                }
+                Ok(Outcome::Outdated)
+            }
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     fn report_end(&self, key: &ObjectKey, job: &EphemeralJob, status: &EphemeralJobStatus) {

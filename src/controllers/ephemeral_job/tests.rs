@@ -22,6 +22,9 @@ struct World {
     server: Arc<Mutex<Server>>,
     writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
     refused: Arc<Mutex<Vec<String>>>,
+    /// The codes of the answers to the next writes of the job's annotations, and of its status.
+    notes: Arc<Mutex<Vec<u16>>>,
+    statuses: Arc<Mutex<Vec<u16>>>,
     controller: Controller,
 }
 
@@ -55,14 +58,21 @@ impl World {
     fn new() -> Self {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
         let (writes, refused): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let (notes, statuses): (Arc<Mutex<Vec<u16>>>, Arc<Mutex<Vec<u16>>>) = Default::default();
         let context = in_memory::context({
             let (server, writes, refused) = (server.clone(), writes.clone(), refused.clone());
+            let (notes, statuses) = (notes.clone(), statuses.clone());
             move |request, body| {
                 let mut server = lock(&server);
                 let path = request.uri.path();
                 let json: Value = serde_json::from_slice(body).unwrap_or_default();
                 if request.method != Method::GET {
                     lock(&writes).push((request.method.clone(), path.to_owned(), json.clone()));
+                }
+                let job = (request.method == Method::PATCH).then(|| path.strip_prefix(JOBS)).flatten();
+                let codes = job.map(|path| if path.ends_with("/status") { &statuses } else { &notes });
+                if let Some(code) = codes.and_then(|codes| lock(codes).pop()) {
+                    return (code, json!({"kind": "Status", "code": code, "message": "refused by a test"}));
                 }
                 let fault = path.ends_with("/ephemeralcontainers").then(|| server.faults.pop_front()).flatten();
                 if let Some(Fault::Error(code)) = fault {
@@ -78,7 +88,7 @@ impl World {
                 if fault.is_some() { (504, json!({"kind": "Status", "code": 504, "message": "lost"})) } else { answer }
             }
         });
-        Self { server, writes, refused, controller: Controller::new(&context) }
+        Self { server, writes, refused, notes, statuses, controller: Controller::new(&context) }
     }
 
     fn job(&self, spec: Value) {
@@ -92,7 +102,7 @@ impl World {
 
     fn pod(&self, name: &str, change: Value) {
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"),
-            "labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}});
+            "labels": {"app": "web"}}, "spec": {"nodeName": "n1", "containers": [{"name": "main"}]}, "status": {"phase": "Running"}});
         json_patch::merge(&mut pod, &change);
         self.put(&format!("{PODS}/{name}"), pod);
     }
@@ -135,6 +145,7 @@ impl World {
 
     async fn look(&self) -> kube::Result<Requeue> {
         self.controller.status.forget();
+        self.controller.memories.for_each(|memory| memory.noted = None);
         let result = self.controller.reconcile(&ObjectKey::new("ns", "j")).await;
         self.watch();
         result
@@ -298,6 +309,58 @@ async fn counts_stay_exact_when_pods_go_and_end_while_no_manager_runs() {
 }
 
 #[tokio::test]
+async fn counts_stay_exact_whichever_write_of_them_fails_before_the_manager_ends() {
+    let cases: [(Vec<u16>, Vec<u16>); 4] =
+        [(vec![], vec![]), (vec![409], vec![]), (vec![], vec![500]), (vec![409], vec![409])];
+    for (notes, statuses) in cases {
+        let world = World::new();
+        for name in ["a", "b", "c"] {
+            world.pod(name, json!({}));
+        }
+        world.job(json!({"replicas": 2, "parallelism": 2}));
+        world.settle().await;
+        world.ends("a", 0);
+        let is_lost = statuses.contains(&500);
+        let case = format!("{notes:?} {statuses:?}");
+        (*lock(&world.notes), *lock(&world.statuses)) = (notes, statuses);
+        if is_lost {
+            // The note is written, and the process ends before the status is.
+            world.look().await.unwrap_err();
+        } else {
+            world.settle().await;
+        }
+        assert_eq!(world.status()["succeeded"], if is_lost { 0 } else { 1 }, "{case}");
+        world.controller.memories.clear();
+        world.remove(&format!("{PODS}/a"));
+        world.ends("b", 0);
+        world.settle().await;
+        let status = world.status();
+        assert_eq!((&status["phase"], &status["succeeded"]), (&json!("Succeeded"), &json!(2)), "{case}");
+        assert_eq!(world.pod_writes().len(), 2, "{case}: no further Pod gets the containers");
+    }
+}
+
+#[tokio::test]
+async fn a_status_waits_for_its_note_unless_that_is_forbidden() {
+    for (code, written) in [(500, false), (409, false), (429, false), (403, true), (422, true)] {
+        let world = World::new();
+        for name in ["a", "b"] {
+            world.pod(name, json!({}));
+        }
+        world.job(json!({"parallelism": 2}));
+        world.settle().await;
+        world.ends("a", 0);
+        lock(&world.notes).push(code);
+        assert_eq!(world.look().await.is_ok(), code == 409, "{code}");
+        assert_eq!(world.status()["succeeded"] == 1, written, "{code}");
+        world.settle().await;
+        assert_eq!(world.status()["succeeded"], 1, "{code}");
+        let job = lock(&world.server).objects[&format!("{JOBS}/j")].clone();
+        assert!(job["metadata"]["annotations"]["kruise.rs/counted-pods"].is_string(), "{code}");
+    }
+}
+
+#[tokio::test]
 async fn an_event_claims_no_more_than_was_written() {
     let world = World::new();
     world.pod("a", json!({}));
@@ -358,6 +421,7 @@ async fn only_changes_that_a_job_reads_wake_it() {
     assert!(!wakes(&first, &pod("2", json!({"status": {"podIP": "10.0.0.1"}}))));
     assert!(wakes(&first, &pod("2", json!({"status": {"phase": "Failed"}}))));
     assert!(wakes(&first, &pod("2", json!({"metadata": {"labels": {"app": "other"}}}))));
+    assert!(wakes(&first, &pod("2", json!({"spec": {"nodeName": "n1"}}))), "it can get the containers now");
     let debug = json!({"spec": {"ephemeralContainers": [{"name": "x"}]}});
     assert!(wakes(&first, &pod("2", debug)), "it may have taken the name");
     let other = pod("1", json!({"metadata": {"namespace": "elsewhere"}}));

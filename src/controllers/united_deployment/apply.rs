@@ -24,7 +24,7 @@ use crate::{
         pod::{PodObject, PodView},
     },
     runtime::{
-        apply::{code, namespace_is_ending, post},
+        apply::{code, is_refusal, namespace_is_ending, post},
         events::reference,
         lock,
         pass::{AFTER_WATCHED_CONFLICT, Pass},
@@ -63,6 +63,23 @@ fn sort_of(step: &SubsetStep) -> Sort {
     }
 }
 
+/// What a step is about: its subset, or the workload that goes.
+fn subject(step: &SubsetStep) -> &str {
+    match step {
+        SubsetStep::Create { subset, .. } | SubsetStep::Change { subset, .. } => subset,
+        SubsetStep::Delete { name, .. } => name,
+    }
+}
+
+/// Whether a failure says nothing about the other workloads. A quota that is used up refuses every creation with a 403; a
+/// change or a deletion is refused for what it is.
+fn is_of_one(sort: Sort, error: &kube::Error) -> bool {
+    match sort {
+        Sort::Create => matches!(code(error), Some(409 | 422)),
+        Sort::DeleteSecond | Sort::Delete | Sort::Change => is_refusal(error) && code(error) != Some(429),
+    }
+}
+
 /// What came of a step.
 struct Done {
     /// `Create`, `Update` or `Delete`.
@@ -73,11 +90,13 @@ struct Done {
 }
 
 impl Controller {
-    /// Does each step. A refusal of one workload keeps no other one from being written; after any other failure no more of the
-    /// same sort are tried.
+    /// Does each step. A refusal of one workload keeps no other one from being written; after any other failure, see
+    /// [`is_of_one`], no more of the same sort are tried in this pass.
     pub(super) async fn carry_out(&self, job: &UnitedJob, plan: &UnitedPlan, pass: &mut Pass) -> PassFailures {
         let mut failures = PassFailures::default();
         let mut done = Vec::new();
+        let is_planned = |failed: &String| plan.steps.iter().any(|step| subject(step) == failed);
+        self.memories.with(&job.key, |memory| memory.failed.retain(is_planned));
         for sort in [Sort::Create, Sort::DeleteSecond, Sort::Delete, Sort::Change] {
             let steps: Vec<SubsetStep> = plan.steps.iter().filter(|step| sort_of(step) == sort).cloned().collect();
             if steps.is_empty() {
@@ -102,26 +121,32 @@ impl Controller {
         failures
     }
 
-    /// A few at a time at first: what is wrong with one workload is mostly wrong with all.
+    /// A few at a time at first: what is wrong with one workload is mostly wrong with all. Those that have failed come last, as
+    /// failures end the attempts: in the order of the spec the others might never have their turn.
     async fn carry_out_all(
         &self,
         job: &UnitedJob,
         sort: Sort,
-        steps: Vec<SubsetStep>,
+        mut steps: Vec<SubsetStep>,
     ) -> (Vec<Done>, Option<kube::Error>) {
         let at = sort.window();
-        let mut window = self.memories.with(&job.key, |memory| memory.windows[at]).unwrap_or_default();
+        let (mut window, failed) =
+            self.memories.with(&job.key, |memory| (memory.windows[at], memory.failed.clone())).unwrap_or_default();
+        steps.sort_by_cached_key(|step| failed.iter().position(|failed| failed == subject(step)));
         let done = Mutex::new(Vec::new());
-        let is_of_one = |error: &kube::Error| matches!(code(error), Some(409 | 422));
         let one = |step: SubsetStep| {
             let done = &done;
             async move {
-                let written = self.carry_out_one(job, &step).await?;
-                lock(done).push(written);
+                let written = self.carry_out_one(job, &step).await;
+                self.memories.with(&job.key, |memory| {
+                    memory.failed.retain(|failed| failed != subject(&step));
+                    memory.failed.extend(written.is_err().then(|| subject(&step).to_owned()));
+                });
+                lock(done).push(written?);
                 Ok::<(), kube::Error>(())
             }
         };
-        let (_, failure) = slow_start(steps, &mut window, is_of_one, one).await;
+        let (_, failure) = slow_start(steps, &mut window, |error| is_of_one(sort, error), one).await;
         self.memories.with(&job.key, |memory| memory.windows[at] = window);
         let done = std::mem::take(&mut *lock(&done));
         (done, failure)

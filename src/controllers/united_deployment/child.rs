@@ -100,14 +100,12 @@ fn by_owner<K: OfKind>() -> StoreIndex<Child<K>> {
     StoreIndex::new("UnitedDeployment", |child| united_owner(&child.metadata).map(|owner| owner.uid.clone()))
 }
 
-/// The subset of a workload: by its label, or by its selector where somebody has taken the label off.
+/// The subset of a workload: by its selector, which nobody can change. Its label can be taken off or overwritten: it says
+/// something only where the selector does not.
 fn subset_of(metadata: &ObjectMeta, spec: &Value) -> String {
-    let label = metadata.labels.as_ref().and_then(|all| all.get(labels::SUBSET_NAME)).cloned();
-    let selected = || {
-        let all = spec.pointer("/selector/matchLabels")?;
-        Some(all.get(labels::SUBSET_NAME)?.as_str()?.to_owned())
-    };
-    label.or_else(selected).unwrap_or_default()
+    let selected = spec.pointer("/selector/matchLabels").and_then(|all| all.get(labels::SUBSET_NAME)?.as_str());
+    let label = || metadata.labels.as_ref()?.get(labels::SUBSET_NAME).map(String::as_str);
+    selected.or_else(label).unwrap_or_default().to_owned()
 }
 
 /// What a workload is to the rules; its Pods are counted later.

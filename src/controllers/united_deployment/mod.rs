@@ -7,7 +7,8 @@
 //!   workload whose Pods are needed, writes to a workload that is as it is to be.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which workloads and Pods there are, the plan
-//! ([`crate::domain::kinds::united_deployment`]), its steps, what to say in status.
+//! ([`crate::domain::kinds::united_deployment`]), its steps, what to say in status. A subset in which Pods find no place is said
+//! before anything is moved.
 
 mod apply;
 mod child;
@@ -35,6 +36,7 @@ use crate::{
     domain::{
         kinds::united_deployment::{
             plan::{self, ChildSeen, UnitedPlan, UnitedSeen},
+            schedule::{self, Places},
             spec::UnitedSpec,
             status::{self, PassFailures},
         },
@@ -45,7 +47,7 @@ use crate::{
         apply::namespace_is_ending,
         clock,
         events::reference,
-        pass::{Memories, Pass},
+        pass::{AFTER_CONFLICT, Memories, Pass},
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
         shutdown::Shutdown,
@@ -101,6 +103,8 @@ struct UnitedMemory {
     reasons: BTreeSet<&'static str>,
     /// How many workloads are created, deleted and changed at a time, see [`crate::runtime::slow_start`].
     windows: [usize; 3],
+    /// The subsets, or names, of steps that failed when they were tried last. Those that failed last are the last ones.
+    failed: Vec<String>,
 }
 
 /// An object in one pass.
@@ -214,6 +218,14 @@ impl Controller {
                 }
                 Err(error) => return self.record_failed(&job, error, "FailedFindSubsets").await,
             }
+        }
+        let is_new = |(subset, places): (&String, &Places)| schedule::is_new_verdict(places, &job.recorded, subset);
+        if plan.places.iter().any(is_new) {
+            // The next pass acts on what is recorded. Nothing is moved while that fails.
+            let seen = job.seen(&children, &resolved.update);
+            let later = self.record(&job, seen, (&plan, &PassFailures::default()), resolved.collisions).await?;
+            pass.look_after(later.or(Some(AFTER_CONFLICT)));
+            return pass.end(|after| self.queue.add_after(key.clone(), after));
         }
         pass.look_after(plan.look);
         let failures = self.carry_out(&job, &plan, &mut pass).await;

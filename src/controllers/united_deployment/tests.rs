@@ -561,6 +561,32 @@ async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_ow
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_find_no_place_move_when_that_is_recorded() {
+    let mut wanted = reserving();
+    wanted["spec"]["topology"]["scheduleStrategy"]["adaptive"]["reserveUnschedulablePods"] = false.into();
+    let world = World::new("ns", "web");
+    world.apply(wanted);
+    for (passes, is_refused) in [(4, false), (10, true), (2, false)] {
+        for _ in 0..passes {
+            world.deliver();
+            lock(&world.writes).clear();
+            if is_refused {
+                lock(&world.server).faults.extend([crate::controllers::fake::Fault::Error(500); 9]);
+            }
+            let _ = world.controller.reconcile(&world.key()).await;
+            lock(&world.server).faults.clear();
+            let moved = lock(&world.writes).iter().any(|write| write.contains("/clonesets"));
+            assert!(!(is_refused && moved), "{:?}", lock(&world.writes));
+            play_places(&world, 3);
+            tokio::time::advance(Duration::from_secs(5)).await;
+        }
+        let moves = subsets(if passes == 2 { &[("a", 3), ("b", 3)] } else { &[("a", 4), ("b", 2)] });
+        assert_eq!(world.replicas(ChildKind::CloneSet), moves, "{passes}");
+    }
+    assert_eq!(schedulable(&world, 0), ("False".into(), "reschedule".into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reserved_pod_of_an_old_revision_that_runs_is_reserved_no_more_while_the_template_is_held() {
     for held in [json!({"paused": true}), json!({"type": "OnDelete"})] {
         let mut wanted = reserving();
@@ -792,26 +818,70 @@ async fn creations_start_slowly_and_a_refusal_of_one_keeps_no_other() {
             .count();
         assert_eq!((created, world.children(ChildKind::CloneSet).len()), (tried, tried - 1), "{code}");
     }
+    // What was refused comes last: the first one of the next pass is another one, which succeeds, and no more do.
+    empty(&world);
+    world.controller.memories.with(&world.key(), |memory| *memory = UnitedMemory::default());
+    let refused = crate::controllers::fake::Fault::Error(403);
+    let made = crate::controllers::fake::Fault::Error(409);
+    for faults in [vec![refused], vec![made, refused, refused, refused]] {
+        lock(&world.server).faults.extend(faults);
+        world.controller.reconcile(&world.key()).await.unwrap_err();
+        lock(&world.server).faults.clear();
+    }
+    assert_eq!(world.replicas(ChildKind::CloneSet).into_keys().collect::<Vec<_>>(), ["s1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_nobody_may_change_keeps_no_other_one_from_being_changed() {
+    let mut world = World::new("ns", "web");
+    world.apply(spec("i:1"));
+    world.settle().await;
+    lock(&world.server).admit_change = |_, before, _| match before["metadata"]["labels"][labels::SUBSET_NAME] == "a" {
+        true => Err(403),
+        false => Ok(()),
+    };
+    let mut wanted = spec("i:2");
+    wanted["spec"]["replicas"] = 9.into();
+    world.apply(wanted);
+    world.settle().await;
+    let images = |world: &World| {
+        let of = |set: &Value| set["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+        world.children(ChildKind::CloneSet).iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 7)]));
+    assert_eq!(
+        (images(&world), world.condition("SubsetUpdated")["status"].clone()),
+        (vec![json!("i:1"), json!("i:2")], json!("False"))
+    );
+    lock(&world.server).admit_change = |_, _, _| Ok(());
+    world.settle().await;
+    assert_eq!((images(&world), world.condition("Ready")["status"].clone()), (vec![json!("i:2"); 2], json!("True")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_without_the_label_of_its_subset_is_found_and_gets_it_back() {
-    let mut world = World::new("ns", "web");
-    world.apply(spec("i:1"));
-    world.settle().await;
-    let (path, _) = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns"))).remove(0);
-    lock(&world.server).change(&path, &json!({"metadata": {"labels": {labels::SUBSET_NAME: null}}}));
-    // A new manager whose watch has not brought it yet.
-    world.controller = Arc::new(Controller::new(&world.controller.context));
-    let object = lock(&world.server).objects[&world.path()].clone();
-    world.controller.objects.upsert(serde_json::from_value(Value::clone(&object)).unwrap());
-    let _ = world.controller.reconcile(&world.key()).await;
-    assert_eq!(world.children(ChildKind::CloneSet).len(), 2);
-    world.settle().await;
-    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 4)]));
-    lock(&world.writes).clear();
-    world.settle().await;
-    assert_eq!(*lock(&world.writes), Vec::<String>::new());
+    // Taken off, overwritten with that of another subset, and of none.
+    for label in [json!(null), json!("b"), json!("other")] {
+        let mut world = World::new("ns", "web");
+        world.apply(spec("i:1"));
+        world.settle().await;
+        lock(&world.writes).clear();
+        let (path, _) = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns"))).remove(0);
+        lock(&world.server).change(&path, &json!({"metadata": {"labels": {labels::SUBSET_NAME: label}}}));
+        // A new manager whose watch has not brought it yet.
+        world.controller = Arc::new(Controller::new(&world.controller.context));
+        let object = lock(&world.server).objects[&world.path()].clone();
+        world.controller.objects.upsert(serde_json::from_value(Value::clone(&object)).unwrap());
+        let _ = world.controller.reconcile(&world.key()).await;
+        assert_eq!(world.children(ChildKind::CloneSet).len(), 2);
+        world.settle().await;
+        assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 4)]), "{label}");
+        let writes = std::mem::take(&mut *lock(&world.writes));
+        let touched = |write: &&String| write.starts_with("DELETE") || write.starts_with("POST");
+        assert_eq!(writes.iter().find(touched), None, "{label}");
+        world.settle().await;
+        assert_eq!(*lock(&world.writes), Vec::<String>::new());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,10 +55,22 @@ impl Controller {
         }
     }
 
-    /// The part of a plan that other decisions depend on.
-    pub(super) async fn restart_pods(&self, restart: &WorkloadRestart, plan: &RestartPlan) -> kube::Result<()> {
+    /// The part of a plan that other decisions depend on. A Pod that is refused keeps no other one from being restarted.
+    pub(super) async fn restart_pods(&self, restart: &WorkloadRestart, plan: &mut RestartPlan) -> kube::Result<()> {
         let key = ObjectKey::of(restart);
-        self.touch(&key, &plan.touch).await?;
+        let touched = self.touch(&key, &plan.touch).await;
+        let started = self.start_pods(&key, restart, plan).await;
+        let mut asked = plan.touch.iter().map(|(_, uid)| uid).chain(plan.start.iter().map(|start| &start.uid));
+        let is_refused =
+            lock(&self.memories).get(&key).is_some_and(|memory| asked.any(|uid| memory.refused.contains_key(uid)));
+        if is_refused {
+            plan.look_after(workload_restart::AFTER_REFUSAL);
+        }
+        touched.and(started)
+    }
+
+    /// Makes the requests.
+    async fn start_pods(&self, key: &ObjectKey, restart: &WorkloadRestart, plan: &RestartPlan) -> kube::Result<()> {
         if plan.start.is_empty() {
             return Ok(());
         }
@@ -91,19 +103,25 @@ impl Controller {
         let mut results = Vec::with_capacity(pods.len());
         for some in pods.chunks(AT_ONCE) {
             let written: Vec<_> = some.iter().map(|(name, uid)| touch_one(&api, name, uid)).collect();
-            results.extend(some.iter().map(|(_, uid)| uid).zip(join_all(written).await));
+            results.extend(some.iter().zip(join_all(written).await));
         }
         let mut failed = None;
-        for (uid, result) in results {
+        for ((name, uid), result) in results {
             match result {
                 Ok(pod) => {
                     self.context.pods.upsert(pod.into());
                     if let Some(memory) = lock(&self.memories).get_mut(key) {
                         memory.touched.insert(uid.clone(), clock::now().mono);
+                        // Its request is another question.
+                        memory.refused.remove(uid);
                     }
                 }
                 // It is gone or replaced: the watch will show that.
-                Err(error) if matches!(code(&error), Some(404 | 409 | 422)) => {}
+                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                // A 422 may mean that it was replaced, too: then the watch shows that before it counts as failed.
+                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
+                    self.refused(key, (name, uid), format!("its volumes cannot be refreshed: {}", status.message));
+                }
                 Err(error) => failed = Some(error),
             }
         }
@@ -132,7 +150,7 @@ impl Controller {
                     if found.owner_references().iter().all(|owner| Some(&owner.uid) != restart.metadata.uid.as_ref()) {
                         let why =
                             format!("ContainerRecreateRequest {name} is there already and belongs to somebody else");
-                        self.refused(restart, start, why);
+                        self.refused(&ObjectKey::of(restart), (&start.pod, &start.uid), why);
                     } else {
                         self.requests.upsert(found);
                     }
@@ -140,19 +158,19 @@ impl Controller {
                 Ok(false)
             }
             Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                self.refused(restart, start, status.message.clone());
+                self.refused(&ObjectKey::of(restart), (&start.pod, &start.uid), status.message.clone());
                 Ok(false)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn refused(&self, restart: &WorkloadRestart, start: &Start, why: String) {
-        let key = ObjectKey::of(restart);
-        tracing::warn!(restart = %key, pod = start.pod, why, "the request for a Pod was refused");
-        if let Some(memory) = lock(&self.memories).get_mut(&key) {
-            let times = memory.refused.get(&start.uid).map_or(0, |(times, ..)| *times);
-            memory.refused.insert(start.uid.clone(), (times + 1, clock::now().mono, why));
+    /// Notes that a write for a Pod, given by name and UID, was refused.
+    fn refused(&self, key: &ObjectKey, (pod, uid): (&str, &str), why: String) {
+        tracing::warn!(restart = %key, pod, why, "a write for a Pod was refused");
+        if let Some(memory) = lock(&self.memories).get_mut(key) {
+            let times = memory.refused.get(uid).map_or(0, |(times, ..)| *times);
+            memory.refused.insert(uid.to_owned(), (times + 1, clock::now().mono, why));
         }
     }
 

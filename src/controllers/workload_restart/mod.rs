@@ -121,7 +121,7 @@ struct RoundState {
     ready: HashMap<String, Sighting>,
     /// When Pods were touched, by UID.
     touched: HashMap<String, Duration>,
-    /// How often the request for a Pod was refused, when last, and why, by UID.
+    /// How often the request for a Pod, or the refresh of its volumes, was refused, when last, and why, by UID.
     refused: HashMap<String, (u32, Duration, String)>,
 }
 
@@ -262,7 +262,7 @@ impl Controller {
             plan = self.look_and_plan(key, &restart).await?;
         }
         self.ask_budgets(&key.namespace, &mut plan).await;
-        let begun = self.restart_pods(&restart, &plan).await;
+        let begun = self.restart_pods(&restart, &mut plan).await;
         drop(deciding);
         if let Err(error) = &begun {
             plan.requests_failed(&error.to_string(), clock::now());

@@ -32,6 +32,10 @@ fn restart(changes: Value) -> WorkloadRestart {
 
 /// A Pod that is ready and older than the restart, with changes merged in.
 fn pod(name: &str, changes: Value) -> PodView {
+    serde_json::from_value(pod_object(name, changes)).unwrap()
+}
+
+fn pod_object(name: &str, changes: Value) -> Value {
     let mut object = json!({
         "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "creationTimestamp": "2025-12-31T00:00:00Z",
             "labels": {"app": "web"}},
@@ -40,7 +44,7 @@ fn pod(name: &str, changes: Value) -> PodView {
             {"name": "main", "containerID": "c://1", "ready": true, "imageID": ""}, {"name": "log", "containerID": "c://2", "ready": true, "imageID": ""}]},
     });
     json_patch::merge(&mut object, &changes);
-    serde_json::from_value(object).unwrap()
+    object
 }
 
 fn not_ready() -> Value {
@@ -635,6 +639,26 @@ fn a_trigger_that_is_added_later_is_no_change_and_one_that_is_removed_is_forgott
     let plan = begin(&triggered(recorded), &[present("a"), present("k")], None, now(1)).unwrap();
     let names: Vec<&str> = plan.status.triggers.iter().map(|t| t.name.as_str()).collect();
     assert_eq!((plan.status.round, names), (0, vec!["app", "key"]));
+}
+
+#[test]
+fn a_pod_whose_volumes_cannot_be_refreshed_is_asked_again_and_fails_and_holds_up_no_other() {
+    let mut world = world(json!({"maxUnavailable": 3, "triggers": [], "failurePolicy": {"threshold": 2}}), old(3));
+    for case in &mut world.cases[..2] {
+        case.refreshed = Some(workload_restart::REFRESH);
+    }
+    for (refused, touched, requeue) in [
+        ((1, Duration::from_millis(400)), false, Duration::from_millis(600)),
+        ((2, Duration::from_secs(1)), true, workload_restart::REFRESH),
+    ] {
+        world.cases[2].refused = Some(refused);
+        let plan = world.plan();
+        assert_eq!((started(&plan), plan.touch.is_empty()), (vec!["web-1", "web-0"], !touched), "{refused:?}");
+        assert_eq!(plan.requeue, Some(requeue), "{refused:?}");
+    }
+    world.cases[2].refused = Some((workload_restart::REFUSALS, Duration::from_secs(1)));
+    let plan = world.plan();
+    assert_eq!((started(&plan), plan.touch.len(), plan.status.failed), (vec!["web-1", "web-0"], 0, 1));
 }
 
 #[test]

@@ -346,7 +346,9 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> 
     let grace_seconds = admission.grace_seconds.or(pod.spec.termination_grace_period_seconds);
     let mut spec = map_at(object, "spec");
     let mut strategy = map_at(&spec, "strategy");
-    if strategy.get("failurePolicy").and_then(Value::as_str).is_none_or(str::is_empty) {
+    leave_out_zeros(&mut spec);
+    leave_out_zeros(&mut strategy);
+    if !strategy.contains_key("failurePolicy") {
         strategy.insert("failurePolicy".into(), json!("Fail"));
     }
     if let Some(grace) = grace_seconds {
@@ -356,6 +358,7 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> 
     let entries = spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten();
     for (entry, listed) in entries.zip(&found) {
         let Some(entry) = entry.as_object_mut() else { continue };
+        leave_out_zeros(entry);
         write_container(entry, listed, pod, method);
     }
 
@@ -424,6 +427,18 @@ fn timing_warnings(admission: &CrrAdmission, pod: &PodFacts, grace_seconds: Opti
         ));
     }
     warnings
+}
+
+/// What a client in Go would leave out of its updates is not stored, so that none of them looks like a change of the spec.
+/// Numbers that may be absent mean something when they are 0.
+fn leave_out_zeros(object: &mut Map<String, Value>) {
+    object.retain(|key, value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Number(number) => key != "minStartedSeconds" || number.as_i64() != Some(0),
+        _ => true,
+    });
 }
 
 /// A member that is an object, or an empty one.

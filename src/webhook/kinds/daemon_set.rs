@@ -34,7 +34,8 @@ mod rules;
 pub const RBAC: &[Rule] = &[template::RBAC];
 
 /// Annotations that are judged with the spec.
-const ANNOTATIONS: [&str; 4] = [
+const ANNOTATIONS: [&str; 5] = [
+    labels::PROGRESSIVE_CREATE,
     labels::STRICT_MAX_UNAVAILABLE,
     labels::MAX_UNAVAILABLE_PER_TOPOLOGY,
     labels::STAY_AWAY_AFTER_EVICTION,
@@ -89,30 +90,79 @@ impl DaemonSetAdmission {
 pub fn admit(admission: &DaemonSetAdmission, answers: &template::Answers) -> Decision {
     let Judged { object, old, .. } = &admission.0;
     let mut wanted = object.clone();
-    if is_progression_over(old.as_ref(), object)
-        && let Some(annotations) = wanted.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
-    {
-        annotations.remove(labels::PROGRESSIVE_CREATE);
-    }
+    keep_in_step(&mut wanted, old.as_ref());
     admission.0.decide(wanted, |spec, found| {
         set_defaults(spec);
         admission.templates().judge(answers, spec, found)
     })
 }
 
-/// Whether the annotation of v1alpha1 is left over: the field that says the same has been switched off.
-fn is_progression_over(old: Option<&Value>, object: &Value) -> bool {
-    let field = |object: &Value| object.pointer("/spec/scaleStrategy/partitionedScaling").and_then(Value::as_bool);
-    let annotation = |object: &Value| {
-        let annotations = object.pointer("/metadata/annotations");
-        annotations.and_then(|all| all.get(labels::PROGRESSIVE_CREATE)).cloned()
-    };
-    let was_on = |old: &Value| field(old) == Some(true) && annotation(old) == annotation(object);
-    annotation(object).is_some_and(|text| text == "true")
-        && match field(object) {
-            Some(is_on) => !is_on,
-            None => old.is_some_and(was_on),
+/// Progressive creation is a field in v1beta1 and an annotation in v1alpha1. Both are written, for programs that read one of
+/// them alone.
+fn keep_in_step(object: &mut Value, old: Option<&Value>) {
+    match is_progressive(object, old) {
+        None => {}
+        Some(true) => {
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                member(metadata, "annotations", |all| all.insert(labels::PROGRESSIVE_CREATE.into(), json!("true")));
+            }
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                member(spec, "scaleStrategy", |scale| scale.insert("partitionedScaling".into(), json!(true)));
+            }
         }
+        Some(false) => {
+            if annotation(object) == Some(true)
+                && let Some(all) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+            {
+                all.remove(labels::PROGRESSIVE_CREATE);
+            }
+            if field(object) == Some(true)
+                && let Some(scale) = object.pointer_mut("/spec/scaleStrategy").and_then(Value::as_object_mut)
+            {
+                scale.remove("partitionedScaling");
+            }
+        }
+    }
+}
+
+fn field(object: &Value) -> Option<bool> {
+    object.pointer("/spec/scaleStrategy/partitionedScaling").and_then(Value::as_bool)
+}
+
+fn annotation(object: &Value) -> Option<bool> {
+    let annotations = object.pointer("/metadata/annotations")?;
+    Some(annotations.get(labels::PROGRESSIVE_CREATE)?.as_str()? == "true")
+}
+
+/// What is meant: the form that was changed, of two the field. If neither was, the form of the client's API version, in which
+/// the API server calls: a v1alpha1 client never sends the field. None: nothing was ever said.
+fn is_progressive(object: &Value, old: Option<&Value>) -> Option<bool> {
+    let (named, annotated) = (field(object), annotation(object));
+    let (named_was, annotated_was) = (old.and_then(field), old.and_then(annotation));
+    let (own, own_was, other) = match object.get("apiVersion").and_then(Value::as_str) {
+        // A field that has no annotation yet is not seen by this client, and is kept.
+        Some(version) if version.ends_with("/v1alpha1") => (annotated, annotated_was, named_was),
+        _ => (named, named_was, annotated),
+    };
+    if named.is_some() && named != named_was {
+        return named;
+    }
+    if annotated.is_some() && annotated != annotated_was {
+        return annotated;
+    }
+    // What was there and was taken away is off.
+    own.or(own_was.map(|_| false)).or(other)
+}
+
+/// Changes a member that is an object, which is made if there is none.
+fn member<T>(object: &mut Object, key: &str, change: impl FnOnce(&mut Object) -> T) {
+    let member = object.entry(key).or_insert_with(|| json!({}));
+    if member.is_null() {
+        *member = json!({});
+    }
+    if let Some(member) = member.as_object_mut() {
+        change(member);
+    }
 }
 
 /// Everything but the template.

@@ -8,6 +8,7 @@ use super::*;
 use crate::controllers::in_memory;
 
 const CRRS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests";
+const PODS: &str = "/api/v1/namespaces/ns/pods";
 const WR: &str = "/apis/kruise.rs/v1alpha1/namespaces/ns/workloadrestarts/roll";
 
 #[derive(Default)]
@@ -17,7 +18,11 @@ struct Api {
     created: usize,
     /// The answer to every creation.
     refuse: Option<u16>,
-    /// What admission sets.
+    /// The answer to changes of the Pod web-2.
+    refuse_touch: Option<u16>,
+    /// Pods that were to be changed, by name.
+    touched: Vec<String>,
+    /// What admission sets; empty: the UID that tests give to the Pod.
     pod_uid: &'static str,
 }
 
@@ -43,14 +48,23 @@ impl Api {
                 return error(409);
             }
             let mut object = body;
-            object["metadata"]["labels"]["crr.apps.kruise.io/pod-uid"] = self.pod_uid.into();
+            let uid = format!("uid-{}", object["spec"]["podName"].as_str().unwrap());
+            let uid = if self.pod_uid.is_empty() { uid } else { self.pod_uid.to_owned() };
+            object["metadata"]["labels"]["crr.apps.kruise.io/pod-uid"] = uid.into();
             self.created += 1;
             return (201, self.put(&path, object));
         }
         let path = path.trim_end_matches("/status");
         let Some(mut object) = self.objects.get(path).cloned() else { return error(404) };
         if *method == Method::PATCH {
-            if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            if let Some(pod) = path.strip_prefix(&format!("{PODS}/")) {
+                self.touched.push(pod.to_owned());
+                if let Some(code) = self.refuse_touch.filter(|_| pod == "web-2") {
+                    return error(code);
+                }
+            }
+            let version = &body["metadata"]["resourceVersion"];
+            if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
                 return error(409);
             }
             json_patch::merge(&mut object, &body);
@@ -155,6 +169,41 @@ async fn a_refusal_by_admission_is_remembered_and_an_error_of_the_server_is_repo
     assert_eq!(times(&fixture), 1);
     fixture.reconcile().await.unwrap();
     assert_eq!(times(&fixture), 1, "not at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_volumes_cannot_be_refreshed_fails_with_the_words_and_the_others_are_restarted() {
+    for code in [403, 422, 400] {
+        let api = Arc::new(Mutex::new(Api { refuse_touch: Some(code), ..Api::default() }));
+        let spec = json!({"targetRef": null, "selector": {"matchLabels": {"app": "web"}}, "triggers": [],
+            "maxUnavailable": 3, "failurePolicy": {"threshold": 2}});
+        lock(&api).put(WR, serde_json::to_value(super::restart(json!({"spec": spec}))).unwrap());
+        let fixture = fixture(&api);
+        for name in ["web-0", "web-1", "web-2"] {
+            let stored = lock(&api).put(&format!("{PODS}/{name}"), pod_object(name, json!({})));
+            fixture.controller.context.pods.upsert(serde_json::from_value(stored).unwrap());
+        }
+        for _ in 0..8 {
+            fixture.reconcile().await.unwrap();
+            tokio::time::advance(Duration::from_millis(1100)).await;
+        }
+        let mut touched = lock(&api).touched.clone();
+        touched.sort();
+        assert_eq!(touched, ["web-0", "web-1", "web-2", "web-2", "web-2"], "{code}");
+        assert_eq!((fixture.created(), &fixture.status()["failed"]), (2, &json!(1)), "{code}");
+        let requests = lock(&api).objects.clone().into_iter().filter(|(path, _)| path.starts_with(CRRS));
+        for (path, mut request) in requests {
+            request["status"] = serde_json::to_value(succeeded()).unwrap()["status"].clone();
+            let stored = lock(&api).put(&path, request);
+            fixture.controller.requests.upsert(serde_json::from_value(stored).unwrap());
+        }
+        fixture.reconcile().await.unwrap();
+        assert_eq!(
+            fixture.status()["message"],
+            format!("2 of 3 Pods were restarted; not so web-2: its volumes cannot be refreshed: code {code}")
+        );
+        assert_eq!(fixture.reason(), "Completed", "{code}");
+    }
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::{
     k8s::time::whole_seconds,
 };
 
-/// Seconds by which the clock that a job was made by may be ahead of that of the API server.
+/// Seconds by which the clock that a job was made by may be ahead of that of the API server, or of that of the next leader.
 const CLOCKS_APART: i64 = 60;
 
 /// How a job has ended.
@@ -65,8 +65,12 @@ pub struct MissedSlots {
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CronPlan {
+    /// The newest slot of the jobs that are or were there, whatever is recorded: to be remembered until it is.
+    pub made: Option<Timestamp>,
     /// The newest slot for which a job was made.
     pub last: Option<Timestamp>,
+    /// That slot, if it lies ahead: no job is made before.
+    pub ahead: Option<Timestamp>,
     /// The slot for which a job is to be made.
     pub run: Option<Timestamp>,
     /// Jobs that are to be deleted before.
@@ -85,11 +89,18 @@ pub struct CronPlan {
     pub discard: Vec<CronChild>,
 }
 
-/// Decides. `spec` is what could be read of the object; without it no job is made. `children` are its jobs.
+/// Decides. `spec` is what could be read of the object; without it no job is made. `children` are its jobs; `made` is
+/// [`CronPlan::made`] of the plan before or the slot of a job that was made since: a job may go before its slot is recorded.
 ///
 /// A slot that is not newer than every one before is never run: not after its job was deleted, not by another process, and
 /// not when the clock goes back.
-pub fn plan(cron: &AdvancedCronJob, spec: Option<&CronSpec>, children: &[CronChild], now: Timestamp) -> CronPlan {
+pub fn plan(
+    cron: &AdvancedCronJob,
+    spec: Option<&CronSpec>,
+    children: &[CronChild],
+    made: Option<Timestamp>,
+    now: Timestamp,
+) -> CronPlan {
     let own = cron.metadata.name.as_deref().unwrap_or_default();
     let recorded = cron.status.as_ref().and_then(|status| status.last_schedule_time);
     // Whoever may create jobs can write any annotation and name: a slot that lies ahead would end the schedule until then.
@@ -100,8 +111,11 @@ pub fn plan(cron: &AdvancedCronJob, spec: Option<&CronSpec>, children: &[CronChi
     };
     let slot_of =
         |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot) && has_come(child, *slot));
-    let last = children.iter().filter_map(slot_of).chain(recorded).max();
-    let mut plan = CronPlan { last, ..CronPlan::default() };
+    let made = children.iter().filter_map(slot_of).chain(made).max();
+    // Not remembered: who corrects what is recorded is obeyed.
+    let last = made.max(recorded);
+    let is_ahead = |last: &Timestamp| last.as_second().saturating_sub(now.as_second()) > CLOCKS_APART;
+    let mut plan = CronPlan { made, last, ahead: last.filter(is_ahead), ..CronPlan::default() };
     plan.active = children.iter().filter(|child| child.end.is_none()).cloned().collect();
     plan.active.sort_by(|a, b| (a.slot, &a.name).cmp(&(b.slot, &b.name)));
     let is_recorded = |child: &CronChild| slot_of(child).is_none_or(|slot| recorded.is_some_and(|last| slot <= last));

@@ -11,7 +11,7 @@ use crate::{
     api::apps::advanced_cron_job::{AdvancedCronJob, AdvancedCronJobStatus},
     k8s::{
         conditions::{self, READY, RECONCILING, STALLED},
-        time::whole_seconds,
+        time::{rfc3339, whole_seconds},
     },
 };
 
@@ -51,11 +51,17 @@ pub fn status(
             let message = "a job is due and is made when the active ones have ended (concurrencyPolicy Forbid)";
             (READY, "JobAlreadyActive", message.to_owned())
         }
-        (Ok(_), None) if plan.next.is_none() => {
-            let message = "spec.schedule: it fits no time of the next five years";
-            (STALLED, "NeverDue", message.to_owned())
-        }
-        (Ok(_), None) => (READY, "Scheduled", "jobs are made by the schedule".to_owned()),
+        (Ok(_), None) => match plan.ahead {
+            Some(ahead) => {
+                let message = format!("status.lastScheduleTime lies ahead: no job is made before {}", rfc3339(ahead));
+                (STALLED, "LastScheduleAhead", message)
+            }
+            None if plan.next.is_none() => {
+                let message = "spec.schedule: it fits no time of the next five years";
+                (STALLED, "NeverDue", message.to_owned())
+            }
+            None => (READY, "Scheduled", "jobs are made by the schedule".to_owned()),
+        },
     };
     conditions::set_kstatus(&mut status.conditions, (type_, reason, &message), cron.metadata.generation, now);
     status
@@ -116,7 +122,7 @@ mod tests {
 
     fn of(cron: &AdvancedCronJob, children: &[CronChild], trouble: Option<&str>, now: &str) -> AdvancedCronJobStatus {
         let spec = CronSpec::of(&cron.spec, &TimeZone::UTC);
-        let plan = plan(cron, spec.as_ref().ok(), children, at(now));
+        let plan = plan(cron, spec.as_ref().ok(), children, None, at(now));
         status(cron, spec.as_ref(), (&plan, children), trouble, at(now))
     }
 
@@ -149,6 +155,26 @@ mod tests {
             let cron = cron(spec.clone(), json!({"lastScheduleTime": "2026-01-01T01:00:00Z"}));
             assert_eq!(true_one(&of(&cron, children, trouble, "2026-01-01T02:00:01Z")), want, "{spec}");
         }
+    }
+
+    #[test]
+    fn a_last_time_that_lies_ahead_is_told_with_the_time() {
+        let recorded = |last: &str| cron(json!({}), json!({"lastScheduleTime": last}));
+        for (last, want) in [
+            ("2099-01-01T01:00:00Z", "Stalled LastScheduleAhead"),
+            ("2026-01-01T02:01:02Z", "Stalled LastScheduleAhead"),
+            // The clock of the leader before was ahead of ours.
+            ("2026-01-01T02:01:01Z", "Ready Scheduled"),
+            ("2026-01-01T02:00:00Z", "Ready Scheduled"),
+        ] {
+            let status = of(&recorded(last), &[], None, "2026-01-01T02:00:01Z");
+            assert_eq!(true_one(&status), want, "{last}");
+            let told = status.conditions.iter().any(|condition| condition.message.ends_with(&format!("before {last}")));
+            assert_eq!(told, want.starts_with("Stalled"), "{last}");
+        }
+        let active = [child("cron-1767229200", "2026-01-01T01:00:00Z", None)];
+        let paused = cron(json!({"paused": true}), json!({"lastScheduleTime": "2099-01-01T01:00:00Z"}));
+        assert_eq!(true_one(&of(&paused, &active, None, "2026-01-01T02:00:01Z")), "Ready Paused");
     }
 
     #[test]

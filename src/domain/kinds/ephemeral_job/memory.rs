@@ -18,6 +18,9 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
+/// After this long without a word of kubelet about the containers in a Pod it is told.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// The most Pods that the annotation [`labels::COUNTED_PODS`] names. Of further ones that go and end while no manager runs, one
 /// may stay uncounted.
 const MOST_NAMED: usize = 2000;
@@ -60,12 +63,16 @@ pub struct EphemeralMemory {
     pub earlier: Option<(i32, i32)>,
     /// Pods that did not take the containers, by UID.
     pub refused: HashMap<String, Refusal>,
+    /// Since when kubelet has said nothing about the containers in a Pod, by UID, on the monotonic clock.
+    pub silent: HashMap<String, Duration>,
     /// How many calls go out at a time.
     pub window: usize,
     /// How many Pods the last look went over.
     pub pods: usize,
     /// The last event.
     pub said: String,
+    /// When the annotation with the Pods that were counted was written, on the monotonic clock.
+    pub noted: Option<Duration>,
 }
 
 /// What is known of a Pod that did not take the containers.
@@ -125,7 +132,8 @@ impl EphemeralMemory {
         (well.saturating_add(seen.0), badly.saturating_add(seen.1))
     }
 
-    /// The annotation [`labels::COUNTED_PODS`] as it should be, if it should change.
+    /// The annotation [`labels::COUNTED_PODS`] as it should be, if it should change: it lacks somebody who is counted. One that
+    /// names Pods that have gone since says the same.
     pub fn counted_pods(&self, job: &EphemeralJob) -> Option<String> {
         let (earlier, pods) = (self.earlier?, self.results.len());
         if pods == 0 || pods > MOST_NAMED {
@@ -137,9 +145,22 @@ impl EphemeralMemory {
             failed: earlier.1.saturating_add(ended(false)),
             pods: self.results.keys().map(|uid| begin_of(uid).to_owned()).collect(),
         };
-        let text = serde_json::to_string(&counted).ok()?;
-        let before = job.metadata.annotations.as_ref().and_then(|all| all.get(labels::COUNTED_PODS));
-        (before != Some(&text)).then_some(text)
+        let before = CountedPods::of(job);
+        if (before.succeeded, before.failed) == (counted.succeeded, counted.failed) {
+            return None;
+        }
+        serde_json::to_string(&counted).ok()
+    }
+
+    /// Notes about the containers in which Pods kubelet has said nothing.
+    pub fn note_silent<'p>(&mut self, pods: impl Iterator<Item = &'p str>, now: Now) {
+        let since = |uid: &str| self.silent.get(uid).copied().unwrap_or(now.mono);
+        self.silent = pods.map(|uid| (uid.to_owned(), since(uid))).collect();
+    }
+
+    /// How long until it is told that kubelet has said nothing about the containers in a Pod. None: it has.
+    pub fn silence_left(&self, uid: &str, now: Now) -> Option<Duration> {
+        self.silent.get(uid).map(|since| SILENCE.saturating_sub(now.mono.saturating_sub(*since)))
     }
 
     /// Notes that a Pod did not take the containers.

@@ -83,6 +83,8 @@ pub fn plan(
     };
     let (running, waiting, unreported) =
         (with(PodResult::Running), with(PodResult::Waiting), with(PodResult::Unreported));
+    let silent = states.iter().filter(|(pod, result)| *result == Some(PodResult::Unreported) && pod.is_active());
+    memory.note_silent(silent.map(|(pod, _)| pod.uid()), now);
     let busy = running + waiting + unreported;
     let done = usize::try_from(succeeded.saturating_add(failed)).unwrap_or_default();
 
@@ -95,8 +97,10 @@ pub fn plan(
         .map(|(pod, _)| *pod)
         .collect();
     let pause = |pod: &PodView| memory.refused.get(pod.uid()).map_or(Duration::ZERO, |refusal| refusal.left(now));
-    // A Pod that does not take the containers keeps no other one from getting them.
-    candidates.sort_by_cached_key(|pod| (!pause(pod).is_zero(), pod.created, pod.name().to_owned()));
+    // Without a node there is no kubelet to start them.
+    let is_unbound = |pod: &PodView| pod.node_name.is_empty();
+    // A Pod that does not take the containers, or not yet, keeps no other one from getting them.
+    candidates.sort_by_cached_key(|pod| (is_unbound(pod), !pause(pod).is_zero(), pod.created, pod.name().to_owned()));
     let replicas = job.spec.replicas.map_or(usize::MAX, |replicas| usize::try_from(replicas).unwrap_or_default());
     candidates.truncate(replicas.saturating_sub(busy + done));
 
@@ -108,28 +112,32 @@ pub fn plan(
         failed,
         unreported: number(unreported),
     };
-    let blocked = blocked_pods(job, &states, memory);
+    let blocked = blocked_pods(job, &states, memory, now);
     let mut plan = EphemeralPlan { status: status::of(job, counts, &blocked, begun, now), ..EphemeralPlan::default() };
     if plan.status.completion_time.is_some() {
         return plan;
     }
-    plan.look = status::deadline(job).map(|deadline| deadline.saturating_sub(begun));
+    let silences = states.iter().filter_map(|(pod, _)| memory.silence_left(pod.uid(), now));
+    let deadline = status::deadline(job).map(|deadline| deadline.saturating_sub(begun));
+    plan.look = silences.filter(|left| !left.is_zero()).chain(deadline).min();
     if !job.spec.paused {
         let parallelism = job.spec.parallelism.map_or(1, |most| usize::try_from(most).unwrap_or_default());
         let slots = parallelism.saturating_sub(busy);
         let next = candidates.iter().map(|pod| pause(pod)).filter(|left| !left.is_zero()).min();
         plan.look = [plan.look, next].into_iter().flatten().min();
-        let ready = candidates.into_iter().filter(|pod| pause(pod).is_zero());
+        let ready = candidates.into_iter().filter(|pod| pause(pod).is_zero() && !is_unbound(pod));
         plan.add = ready.take(slots).cloned().collect();
     }
     plan
 }
 
-/// Pods whose containers do not start, or that do not take them: name, reason and message, by name.
+/// Pods whose containers do not start, of which kubelet says nothing, or that do not take them: name, reason and message, by
+/// name.
 fn blocked_pods(
     job: &EphemeralJob,
     states: &[(&Arc<PodView>, Option<PodResult>)],
     memory: &EphemeralMemory,
+    now: Now,
 ) -> Vec<(String, String, String)> {
     let waiting = states
         .iter()
@@ -140,6 +148,10 @@ fn blocked_pods(
             Some((pod.name().to_owned(), reason.to_owned(), message.to_owned()))
         })
         .collect();
+    let silent =
+        states.iter().filter(|(pod, _)| memory.silence_left(pod.uid(), now).is_some_and(|left| left.is_zero()));
+    let words = "kubelet has said nothing about them for a minute";
+    all.extend(silent.map(|(pod, _)| (pod.name().to_owned(), status::NOT_REPORTED.to_owned(), words.to_owned())));
     let refused = memory.refused.values();
     all.extend(refused.map(|refusal| (refusal.pod.clone(), status::CREATE_FAILED.to_owned(), refusal.why.clone())));
     all.sort();

@@ -14,6 +14,8 @@ use crate::{
 
 /// Reason of JobFailed, and of ContainersBlocked where a Pod does not take the containers.
 pub(super) const CREATE_FAILED: &str = "CreateFailed";
+/// Reason of ContainersBlocked where kubelet has said nothing about the containers for a while.
+pub(super) const NOT_REPORTED: &str = "NotReported";
 const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 const INITIALIZED: &str = "Initialized";
 const MATCHED_EMPTY: &str = "MatchedEmpty";

@@ -63,7 +63,7 @@ fn with_all(name: &str, states: &[Value]) -> Arc<PodView> {
 fn pod(name: &str, change: Value) -> Arc<PodView> {
     let mut pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"),
             "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main"}]}, "status": {"phase": "Running"}});
+        "spec": {"nodeName": "n1", "containers": [{"name": "main"}]}, "status": {"phase": "Running"}});
     json_patch::merge(&mut pod, &change);
     Arc::new(serde_json::from_value(pod).unwrap())
 }
@@ -272,6 +272,7 @@ fn f52_pods_that_go_and_end_while_no_manager_runs_are_counted_once() {
         ("the note lags behind the status", &counted(true, [3, 0]), vec![a.clone(), b.clone()], [3, 0]),
         ("the status lags behind the note", &counted(true, [1, 0]), vec![a.clone()], [2, 0]),
         (
+            // Of OpenKruise, or where the note is refused. Nobody knows whether the record contains `c`.
             "without a note at least what is recorded or seen",
             &counted(false, [2, 0]),
             vec![b.clone(), with("c", exit(0))],
@@ -319,6 +320,47 @@ fn f53_containers_that_do_not_start_are_named_and_the_job_waits_until_its_deadli
     let plan = planned(&job, &[with("a", running())], 2);
     assert_eq!(is_true(&plan, "ContainersBlocked"), Some(false));
     assert_eq!(planned(&job, &stuck, 60).status.phase, "Failed");
+}
+
+#[test]
+fn a_pod_without_a_node_gets_no_containers_and_keeps_no_place() {
+    let unbound = pod("a", json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}}));
+    let one = job(json!({"parallelism": 1, "replicas": 1}));
+    let plan = planned(&one, &[unbound.clone(), free("b")], NEVER);
+    assert_eq!((added(&plan), counts(&plan)), (vec!["b"], [1, 0, 0, 0, 0, 0]));
+    let plan = planned(&one, std::slice::from_ref(&unbound), NEVER);
+    // It counts, so the job waits for it. Once it is bound it gets them.
+    assert_eq!((added(&plan), counts(&plan)), (vec![], [1, 0, 0, 0, 0, 0]));
+    assert_eq!(added(&planned(&one, &[free("a")], NEVER)), ["a"]);
+}
+
+#[test]
+fn a_pod_whose_kubelet_says_nothing_about_the_containers_is_named_after_a_minute() {
+    let mut memory = EphemeralMemory::default();
+    let mut job = job(json!({"parallelism": 1}));
+    let mut look = |job: &EphemeralJob, state: Value, second: u64| {
+        let pods = [with("a", state), free("b")];
+        plan::plan(job, &pods, &mut memory, Duration::from_secs(second), at(second))
+    };
+    for (second, left) in [(5, 60), (64, 1)] {
+        let plan = look(&job, json!(null), second);
+        assert_eq!((added(&plan), plan.look), (vec![], Some(Duration::from_secs(left))), "{second}");
+        assert_eq!((is_true(&plan, "ContainersBlocked"), plan.status.unreported), (None, 1), "{second}");
+    }
+    for second in [65, 300] {
+        let plan = look(&job, json!(null), second);
+        let blocked = plan.status.conditions.iter().find(|c| c.type_ == "ContainersBlocked").unwrap();
+        assert_eq!((blocked.status.as_str(), blocked.reason.as_str()), ("True", "NotReported"));
+        let words =
+            "containers do not start in 1 Pods: a: NotReported: kubelet has said nothing about them for a minute";
+        assert_eq!((blocked.message.as_str(), plan.look), (words, None), "{second}");
+        assert!(message(&plan).ends_with(words), "{}", message(&plan));
+        job.status = Some(plan.status);
+    }
+    let plan = look(&job, running(), 301);
+    assert_eq!((is_true(&plan, "ContainersBlocked"), plan.look), (Some(false), None));
+    // What is found at start has its minute too.
+    assert_eq!(planned(&job, &[with("a", json!(null))], 400).look, Some(Duration::from_secs(60)));
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::{
 };
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -20,6 +22,7 @@ use crate::{
     api::{apps::united_deployment::UnitedDeploymentStatus, labels},
     domain::workload::{
         allocation::{AllocationMode, AllocationSubset, allocate},
+        numbering::{Ordinals, Reserved},
         owner::OwnerRef,
     },
     k8s::{invalid::Invalid, time::Now},
@@ -83,8 +86,18 @@ impl ChildSeen {
     /// Pods that are available and on its template. Its status is not asked before it is about its spec: Pods that have just been
     /// made would look like old ones.
     fn own_available(&self) -> i32 {
-        let on_template = if self.is_observed() { self.count("updatedReplicas") } else { i32::MAX };
-        self.pods.own_available.min(on_template)
+        if !self.is_observed() {
+            return self.pods.own_available;
+        }
+        let others = self.pods.available.saturating_sub(self.not_on_template(self.pods.there));
+        self.pods.own_available.min(self.updated()).min(others).max(0)
+    }
+
+    /// Of so many Pods that look alike, those that are not on its template. Nothing but a number in its status tells the Pods of a
+    /// Deployment apart: with a surge the old ones are available while the new ones are not.
+    fn not_on_template(&self, pods: i32) -> i32 {
+        let is_deployment = self.kind == Some(ChildKind::Deployment);
+        if is_deployment { pods.saturating_sub(self.updated()).max(0) } else { 0 }
     }
 
     /// The number that we have written over the maxUnavailable of its template.
@@ -291,20 +304,23 @@ fn controls(
         spec.subsets.iter().map(|subset| (subset, plan.replicas.get(&subset.name).copied().unwrap_or(0))).collect();
     let has_partition = spec.template.kind.partition_pointer().is_some();
     plan.is_held = has_partition && wanted.iter().any(|(subset, replicas)| kept(subset, *replicas) > 0);
+    let seconds = seconds(spec, seen, chosen);
     let waves = budget.filter(|_| has_partition).map(|budget| {
-        let subsets: Vec<WaveSubset> = wanted
+        let mut subsets: Vec<WaveSubset> = wanted
             .iter()
             .map(|(subset, replicas)| {
                 wave(spec, seen, subset, chosen.get(&*subset.name).copied(), (*replicas, kept(subset, *replicas)))
             })
             .collect();
+        subsets.extend(seconds.iter().map(|(subset, child)| second_wave(spec, seen, subset, child)));
         waves::partitions(budget, &subsets)
     });
     let turns = budget.filter(|_| !has_partition).map(|budget| {
-        let deployments: Vec<WaveDeployment> = wanted
+        let mut deployments: Vec<WaveDeployment> = wanted
             .iter()
             .map(|(subset, replicas)| deployment(spec, seen, subset, chosen.get(&*subset.name).copied(), *replicas))
             .collect();
+        deployments.extend(seconds.iter().map(|(subset, child)| second_deployment(spec, seen, subset, child)));
         waves::turns(budget, &deployments)
     });
     let mut all = BTreeMap::new();
@@ -364,15 +380,8 @@ fn wave(
     (replicas, kept): (i32, i32),
 ) -> WaveSubset {
     let Some(child) = child else {
-        // What is made anew is made on the new revision, and takes nothing out of service.
-        return WaveSubset {
-            replicas,
-            kept,
-            permitted: replicas - kept,
-            available: replicas,
-            updated_available: replicas,
-            ..WaveSubset::default()
-        };
+        // It is made on the new revision, and its Pods are missing until they are there.
+        return WaveSubset { replicas, kept, permitted: replicas - kept, ..WaveSubset::default() }.down_first();
     };
     let is_on_update = child.is_for(seen.update, subset);
     let permitted = if is_on_update { replicas.saturating_sub(child.partition()).clamp(0, replicas) } else { 0 };
@@ -383,17 +392,19 @@ fn wave(
         permitted_before: if is_on_update { 0 } else { permitted_before(spec, child, replicas) },
         available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
         updated_available: if is_on_update { updated_available(spec, child) } else { 0 },
+        is_unseen: is_on_update && !child.is_deleting && !child.is_observed(),
         ..WaveSubset::default()
     };
-    if !spec.template.kind.has_ordinals() {
+    let kind = spec.template.kind;
+    if [Some(&spec.template.spec), child.spec()].into_iter().flatten().any(|spec| kind.has_own_order(spec)) {
+        // Nobody knows whether what is down is what is updated.
+        return subset;
+    }
+    if !kind.has_ordinals() {
         return subset.down_first();
     }
-    let start = child.spec().and_then(|spec| pointer(spec, "/ordinals/start")).and_then(Value::as_i64).unwrap_or(0);
-    let start = i32::try_from(start).unwrap_or(0);
+    let Some(available) = available_places(child, replicas) else { return subset };
     let boundary = replicas - permitted;
-    // By the Pods that are there: a user may ask for two billion.
-    let places = child.pods.available_ordinals.iter().map(|ordinal| ordinal.saturating_sub(start));
-    let available: BTreeSet<i32> = places.filter(|place| (0..replicas).contains(place)).collect();
     let available_permitted = i32::try_from(available.range(boundary..).count()).unwrap_or(i32::MAX);
     let last_available = available.range(..boundary).next_back().copied().unwrap_or(-1);
     WaveSubset {
@@ -401,6 +412,19 @@ fn wave(
         down_next: boundary - 1 - last_available,
         ..subset
     }
+}
+
+/// The places of the available Pods of a StatefulSet among all its Pods: a partition counts those, and some ordinals may be
+/// reserved. None: which ones cannot be read.
+fn available_places(child: &ChildSeen, replicas: i32) -> Option<BTreeSet<i32>> {
+    let spec = child.spec()?;
+    let start = pointer(spec, "/ordinals/start").and_then(Value::as_i64).unwrap_or(0);
+    let entries = pointer(spec, "/reserveOrdinals").filter(|entries| !entries.is_null());
+    let entries = entries.map(Vec::<IntOrString>::deserialize).transpose().ok()?.unwrap_or_default();
+    let ordinals = Ordinals::new(replicas, i32::try_from(start).unwrap_or(0), &Reserved::parse(&entries).ok()?);
+    // By the Pods that are there: a user may ask for two billion.
+    let wanted = child.pods.available_ordinals.iter().filter(|ordinal| ordinals.contains(**ordinal));
+    Some(wanted.map(|ordinal| ordinals.place(*ordinal)).collect())
 }
 
 fn deployment(
@@ -412,14 +436,8 @@ fn deployment(
 ) -> WaveDeployment {
     let limit = spec.template.limit(replicas);
     let Some(child) = child else {
-        return WaveDeployment {
-            replicas,
-            available: replicas,
-            updated_available: replicas,
-            is_on_update: true,
-            rolls_before: false,
-            limit,
-        };
+        // As one that is rolling: the next one waits until its Pods are there.
+        return WaveDeployment { replicas, is_on_update: true, limit, ..WaveDeployment::default() };
     };
     WaveDeployment {
         replicas,
@@ -431,6 +449,38 @@ fn deployment(
     }
 }
 
+/// Second workloads of a subset that serve, see [`remove`]. What they have out of service counts, behind all others; they are not
+/// written any more.
+fn seconds<'a>(
+    spec: &'a UnitedSpec,
+    seen: UnitedSeen<'a>,
+    chosen: &BTreeMap<&str, &ChildSeen>,
+) -> Vec<(&'a SubsetSpec, &'a ChildSeen)> {
+    let is_second = |child: &&ChildSeen| {
+        let serves = child.kind == Some(spec.template.kind) && !child.is_deleting && child.pods.ready > 0;
+        serves && chosen.get(&*child.subset).is_some_and(|chosen| chosen.uid != child.uid)
+    };
+    let with_subset = |child: &'a ChildSeen| Some((spec.subsets.iter().find(|of| of.name == child.subset)?, child));
+    seen.children.iter().filter(is_second).filter_map(with_subset).collect()
+}
+
+fn second_wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, subset: &SubsetSpec, child: &ChildSeen) -> WaveSubset {
+    let replicas = child.replicas().max(0);
+    let wave = wave(spec, seen, subset, Some(child), (replicas, child.partition().min(replicas)));
+    WaveSubset { is_unseen: false, ..wave }
+}
+
+fn second_deployment(
+    spec: &UnitedSpec,
+    seen: UnitedSeen<'_>,
+    subset: &SubsetSpec,
+    child: &ChildSeen,
+) -> WaveDeployment {
+    let second = deployment(spec, seen, subset, Some(child), child.replicas().max(0));
+    let available = if second.is_on_update { second.updated_available } else { second.available };
+    WaveDeployment { available, is_on_update: false, rolls_before: false, ..second }
+}
+
 /// Pods that its template of an older revision or patch permits a workload to take, and that have not come back on it.
 fn permitted_before(spec: &UnitedSpec, child: &ChildSeen, replicas: i32) -> i32 {
     let through = child.own_available().saturating_add(placeless(spec, Some(child), replicas));
@@ -440,7 +490,8 @@ fn permitted_before(spec: &UnitedSpec, child: &ChildSeen, replicas: i32) -> i32 
 /// Pods on the new revision that a roll-out does not wait for any more.
 fn updated_available(spec: &UnitedSpec, child: &ChildSeen) -> i32 {
     let placeless = if spec.mode == AllocationMode::Reserving { child.pods.updated_reserved_down } else { 0 };
-    child.pods.updated_available.saturating_add(placeless).min(child.updated())
+    let others = child.not_on_template(child.pods.updated);
+    child.pods.updated_available.saturating_add(placeless).saturating_sub(others).min(child.updated()).max(0)
 }
 
 /// Creates or changes the workload of a subset.
@@ -474,7 +525,7 @@ fn step(
     Ok(())
 }
 
-/// Workloads of subsets that are no more, of another kind, or second ones. What is in service goes only when the others
+/// Workloads of subsets that are no more, of another kind, or second ones. What is in service goes only when those that stay
 /// have all their Pods.
 fn remove(spec: &UnitedSpec, seen: UnitedSeen<'_>, chosen: &BTreeMap<&str, &ChildSeen>, plan: &mut UnitedPlan) {
     let wanted: i64 = spec.replicas.map_or_else(|| plan.replicas.values().copied().map(i64::from).sum(), i64::from);
@@ -490,12 +541,14 @@ fn remove(spec: &UnitedSpec, seen: UnitedSeen<'_>, chosen: &BTreeMap<&str, &Chil
             continue;
         }
         let is_second = chosen.contains_key(&*child.subset) && kind == spec.template.kind;
-        if is_second || there >= wanted || child.pods.ready == 0 && child.count("replicas") == 0 {
+        // A second one was made by somebody else or by mistake: before it serves nobody needs it.
+        let is_idle = child.pods.ready == 0 && (is_second || child.count("replicas") == 0);
+        if is_idle || there >= wanted {
             let ChildSeen { name, uid, version, .. } = child.clone();
             plan.steps.push(SubsetStep::Delete { is_second, kind, name, uid, version });
         } else {
             let message =
-                format!("{} goes when the other subsets have {wanted} available Pods; they have {there}", child.name);
+                format!("{} goes when the other workloads have {wanted} available Pods; they have {there}", child.name);
             plan.wait.get_or_insert(("SubsetIsReplaced", message));
         }
     }

@@ -151,6 +151,21 @@ pub fn places(
     Places { is_schedulable: true, is_on_trial: false, conditions, look: pods.until_overdue }
 }
 
+/// Whether a verdict that Pods find no place in a subset is not recorded yet. It rests on Pods that go when it is acted on: one
+/// that was not written would be forgotten with them, and the subset would be filled up again at once.
+pub fn is_new_verdict(places: &Places, recorded: &UnitedDeploymentStatus, subset: &str) -> bool {
+    let known = recorded.subset_statuses.iter().find(|status| status.name == subset);
+    let is_known = |verdict: &UnitedCondition| {
+        let is_same = |old: &UnitedCondition| {
+            old.type_ == SCHEDULABLE
+                && (&old.status, old.last_transition_time) == (&verdict.status, verdict.last_transition_time)
+        };
+        known.is_some_and(|status| status.conditions.iter().any(is_same))
+    };
+    let mut verdicts = places.conditions.iter().filter(|c| c.type_ == SCHEDULABLE && c.status == "False");
+    verdicts.any(|verdict| !is_known(verdict))
+}
+
 /// A subset that has recovered, or is new, gets more Pods: they start as those that find no place, and the others keep theirs
 /// until these run.
 pub fn mark_again(places: &mut Places, recorded: &UnitedDeploymentStatus, subset: &str, now: Now) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     api::{
@@ -106,6 +106,20 @@ impl ChildKind {
     /// Whether its Pods have ordinals, and are updated in their order.
     pub fn has_ordinals(self) -> bool {
         matches!(self, Self::StatefulSet | Self::AdvancedStatefulSet)
+    }
+
+    /// Whether a workload with this `spec` updates its Pods in an order of its own: neither what is down first nor by ordinals.
+    pub fn has_own_order(self, spec: &Map<String, Value>) -> bool {
+        let given = |at: &str| pointer(spec, at).filter(|value| !value.is_null());
+        let is_something = |at: &str| given(at).is_some_and(|value| *value != json!({}) && *value != json!([]));
+        match self {
+            Self::StatefulSet | Self::Deployment => false,
+            // An empty one too: what is updated already counts before any ordinal.
+            Self::AdvancedStatefulSet => given("/updateStrategy/rollingUpdate/unorderedUpdate").is_some(),
+            Self::CloneSet => {
+                is_something("/updateStrategy/priorityStrategy") || is_something("/updateStrategy/scatterStrategy")
+            }
+        }
     }
 
     /// JSON pointer below `spec` to the number of Pods that it keeps on old revisions, if it can.

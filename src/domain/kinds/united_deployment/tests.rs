@@ -323,6 +323,14 @@ fn of_two_workloads_of_a_subset_the_one_in_service_stays() {
         ChildSeen { uid: "idle".into(), name: "web-a-second".into(), pods: all_there(0), ..child(&spec, "a", 3, "r2") };
     let plan = plan_of(&spec, &[idle, child(&spec, "a", 3, "r2"), child(&spec, "b", 3, "r2")]);
     assert!(matches!(&plan.steps[..], [SubsetStep::Delete { uid, .. }] if uid == "idle"), "{plan:?}");
+    // One that serves goes when the others have all Pods.
+    for (available, serving, goes) in [(3, 1, true), (2, 1, false), (2, 0, true)] {
+        let second = ChildSeen { uid: "second".into(), pods: all_there(serving), ..child(&spec, "a", 3, "r2") };
+        let first = ChildSeen { pods: all_there(available), ..child(&spec, "a", 3, "r2") };
+        let plan = plan_of(&spec, &[first, second, child(&spec, "b", 3, "r2")]);
+        let is_gone = matches!(&plan.steps[..], [SubsetStep::Delete { uid, .. }] if uid == "second");
+        assert_eq!((is_gone, plan.wait.is_some()), (goes, !goes), "{available} {serving}: {:?}", plan.steps);
+    }
 }
 
 #[test]
@@ -443,6 +451,12 @@ fn pods_that_find_no_place_move_and_their_subset_is_tried_again_later() {
     assert_eq!((&*verdict.type_, &*verdict.status, &*verdict.reason), (SCHEDULABLE, "False", "reschedule"));
     assert_eq!(first.look, Some(Duration::from_secs(300)));
     let status = said(&spec, &children, &first);
+    let is_new = |plan: &UnitedPlan, recorded: &UnitedDeploymentStatus| {
+        plan.places.iter().any(|(subset, places)| schedule::is_new_verdict(places, recorded, subset))
+    };
+    assert!(is_new(&first, &UnitedDeploymentStatus::default()) && !is_new(&first, &status));
+    let again = planned(&spec, &children, &status, 300);
+    assert!(is_new(&again, &status), "a renewed verdict has a time of its own");
     let children = [child(&spec, "a", 1, "r2"), child(&spec, "b", 5, "r2")];
     let during = planned(&spec, &children, &status, 299);
     assert_eq!((during.steps, during.look), (vec![], Some(Duration::from_secs(1))));
@@ -589,6 +603,132 @@ fn what_was_permitted_of_an_older_revision_or_patch_counts_until_the_workload_is
     assert_eq!(of(through.clone(), 3, json!({})), 4, "two may go");
     assert_eq!(of(half, 3, json!({})), 6, "two may go still, for the revision before");
     assert_eq!(of(through, 1, json!({"observedGeneration": 4})), 6, "the same, for a patch before");
+}
+
+#[test]
+fn the_pods_of_a_workload_that_is_missing_count_as_down() {
+    for kind in [ChildKind::CloneSet, ChildKind::AdvancedStatefulSet, ChildKind::StatefulSet] {
+        for (budget, partition) in [("1", 3), ("3", 3), ("4", 2)] {
+            let (old, new) = budgeted(kind, budget);
+            let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+            let plan = plan_of(&new, &[b]);
+            assert_eq!((plan.partitions["a"], plan.partitions["b"]), (0, partition), "{kind:?} {budget}");
+        }
+    }
+    let (old, new) = budgeted(ChildKind::Deployment, "1");
+    let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+    let plan = plan_of(&new, &[b]);
+    assert!(matches!(&plan.steps[..], [SubsetStep::Create { subset, .. }] if subset == "a"), "{plan:?}");
+    assert_eq!(plan.wait.unwrap().0, "WaitsForBudget");
+}
+
+#[test]
+fn what_is_down_is_updated_for_nothing_only_where_it_is_known_to_be_next() {
+    use ChildKind::{AdvancedStatefulSet, CloneSet, StatefulSet};
+    let priority = json!({"updateStrategy": {"priorityStrategy": {"orderPriority": [{"orderedKey": "x"}]}}});
+    let scatter = json!({"updateStrategy": {"scatterStrategy": [{"key": "x", "value": "y"}]}});
+    let empty = json!({"updateStrategy": {"priorityStrategy": {}, "scatterStrategy": []}});
+    let unordered = json!({"updateStrategy": {"rollingUpdate": {"unorderedUpdate": {}}}});
+    let reserved = json!({"reserveOrdinals": [1]});
+    for (kind, more, available, partition) in [
+        (CloneSet, json!({}), [0, 1], 2),
+        (CloneSet, empty, [0, 1], 2),
+        (CloneSet, priority, [0, 1], 3),
+        (CloneSet, scatter, [0, 1], 3),
+        (StatefulSet, json!({}), [0, 1], 2),
+        (StatefulSet, json!({}), [0, 2], 3),
+        (StatefulSet, json!({"ordinals": {"start": 5}}), [5, 6], 2),
+        (AdvancedStatefulSet, json!({}), [0, 1], 2),
+        (AdvancedStatefulSet, unordered, [0, 1], 3),
+        // Its Pods are 0, 2 and 3.
+        (AdvancedStatefulSet, reserved.clone(), [0, 2], 2),
+        (AdvancedStatefulSet, reserved, [0, 3], 3),
+        (AdvancedStatefulSet, json!({"reserveOrdinals": ["1-1"]}), [0, 3], 3),
+        (AdvancedStatefulSet, json!({"reserveOrdinals": "many"}), [0, 1], 3),
+    ] {
+        let (mut old, mut new) = budgeted(kind, "1");
+        for spec in [&mut old, &mut new] {
+            spec.template.spec.extend(more.as_object().cloned().unwrap());
+        }
+        let pods = SubsetPods { there: 3, available_ordinals: available.into(), ..old_pods(2) };
+        let a = ChildSeen { pods, ..child(&old, "a", 3, "r1") };
+        let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+        let plan = plan_of(&new, &[a, b]);
+        assert_eq!((plan.partitions["a"], plan.partitions["b"]), (partition, 3), "{kind:?} {more} {available:?}");
+    }
+    // One is permitted and one is down. It may be another one.
+    for (more, partition) in
+        [(json!({}), 1), (json!({"priorityStrategy": {"orderPriority": [{"orderedKey": "x"}]}}), 2)]
+    {
+        let (_, mut new) = budgeted(CloneSet, "2");
+        new.template.spec.insert("updateStrategy".into(), more);
+        let mut a = ChildSeen { pods: old_pods(2), ..child(&new, "a", 3, "r2") };
+        a.object["spec"]["updateStrategy"]["partition"] = 2.into();
+        let plan = plan_of(&new, &[a, child(&new, "b", 3, "r2")]);
+        assert_eq!(plan.partitions["a"], partition);
+    }
+}
+
+#[test]
+fn a_deployment_with_a_changed_patch_has_rolled_when_its_old_pods_are_gone() {
+    let (old, new) = budgeted(ChildKind::Deployment, "1");
+    // With a surge all new Pods are made at once. The old ones have the same label of a revision.
+    for (there, available, is_through) in [(6, 3, false), (6, 5, false), (4, 3, false), (4, 4, true), (3, 3, true)] {
+        let surging = |spec: &UnitedSpec, subset: &str, revision: &str| {
+            let mut surging = child(spec, subset, 3, revision);
+            surging.pods = SubsetPods { there, updated: there, ..all_there(available) };
+            surging
+        };
+        let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+        let plan = plan_of(&new, &[surging(&new, "a", "r2"), b]);
+        let is_next = plan.steps.iter().any(|step| matches!(step, SubsetStep::Change { subset, .. } if subset == "b"));
+        assert_eq!(is_next, is_through, "{there} {available}: {plan:?}");
+        // The same in an older roll-out, which is the first to go on.
+        let a = ChildSeen { pods: old_pods(3), ..child(&old, "a", 3, "r1") };
+        let plan = plan_of(&new, &[a, surging(&old, "b", "r1")]);
+        let [SubsetStep::Change { subset, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+        assert_eq!(subset, if there > 3 { "b" } else { "a" }, "{there} {available}");
+    }
+}
+
+#[test]
+fn nothing_new_is_permitted_while_a_controller_has_not_seen_that_its_workload_was_written() {
+    let (old, new) = budgeted(ChildKind::CloneSet, "2");
+    for (revision, observed, is_deleting, partitions) in
+        [("r2", 1, false, (3, 3)), ("r2", 2, false, (1, 3)), ("r1", 1, false, (1, 3)), ("r2", 1, true, (1, 3))]
+    {
+        let mut a = child(if revision == "r2" { &new } else { &old }, "a", 3, revision);
+        a.object["spec"]["updateStrategy"]["partition"] = 3.into();
+        a.status["observedGeneration"] = observed.into();
+        let a = ChildSeen { generation: 2, is_deleting, pods: old_pods(3), ..a };
+        let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+        let plan = plan_of(&new, &[a, b]);
+        assert_eq!((plan.partitions["a"], plan.partitions["b"]), partitions, "{revision} {observed} {is_deleting}");
+    }
+}
+
+#[test]
+fn what_a_second_workload_has_out_of_service_counts() {
+    for (kind, budget) in [(ChildKind::CloneSet, "2"), (ChildKind::Deployment, "1")] {
+        let (old, new) = budgeted(kind, budget);
+        // The first one rolls; the second one has more Pods, and takes its place.
+        let mut rolling = child(&new, "a", 3, "r2");
+        if kind == ChildKind::CloneSet {
+            rolling.object["spec"]["updateStrategy"]["partition"] = 1.into();
+        }
+        rolling.pods = SubsetPods { there: 3, updated: 2, updated_ready: 0, updated_available: 0, ..all_there(1) };
+        rolling.status["updatedReplicas"] = 2.into();
+        let full =
+            |uid: &str, subset: &str| ChildSeen { uid: uid.into(), pods: old_pods(3), ..child(&old, subset, 3, "r1") };
+        let plan = plan_of(&new, &[rolling, full("second", "a"), full("b", "b")]);
+        let is_rolled = |step: &&SubsetStep| {
+            let SubsetStep::Change { patch, .. } = step else { return false };
+            patch["spec"]["updateStrategy"]["partition"].as_i64().unwrap_or_default() != 3
+        };
+        assert_eq!(plan.steps.iter().find(is_rolled), None, "{kind:?}");
+        let goes = |step: &SubsetStep| matches!(step, SubsetStep::Delete { uid, .. } if uid == "uid-a");
+        assert!(plan.steps.iter().any(goes), "{kind:?}: the others have all Pods");
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub struct WaveSubset {
     pub down_permitted: i32,
     /// Of the others that are down, those that are updated next. An update of them takes nothing out of service.
     pub down_next: i32,
+    /// Its workload has been written, and its controller has not seen that yet: it goes on by what it was permitted before.
+    pub is_unseen: bool,
 }
 
 impl WaveSubset {
@@ -51,14 +53,16 @@ impl WaveSubset {
 }
 
 /// How many Pods of each subset stay on old revisions now, in the order of `subsets`: the least that the budget allows, and
-/// never less than the user wants to keep. What has been permitted stays permitted.
+/// never less than the user wants to keep. What has been permitted stays permitted; nothing more is while a workload may still
+/// use a permission that has been written over.
 pub fn partitions(budget: i32, subsets: &[WaveSubset]) -> Vec<i32> {
     let charged = subsets.iter().fold(0_i32, |sum, subset| sum.saturating_add(subset.charge()));
-    let mut left = budget.saturating_sub(charged).max(0);
+    let is_unseen = subsets.iter().any(|subset| subset.is_unseen);
+    let mut left = if is_unseen { 0 } else { budget.saturating_sub(charged).max(0) };
     let one = |subset: &WaveSubset| {
         let most = (subset.replicas - subset.kept).max(0);
         let permitted = subset.permitted.clamp(0, most);
-        let free = subset.down_next.clamp(0, subset.down());
+        let free = if is_unseen { 0 } else { subset.down_next.clamp(0, subset.down()) };
         let more = (most - permitted).min(left.saturating_add(free));
         left -= (more - free).clamp(0, left);
         subset.replicas - permitted - more
@@ -148,6 +152,9 @@ mod tests {
         );
         let gone = WaveSubset { available: 0, ..before }.down_first();
         assert_eq!(partitions(2, &[old(5), gone]), [5, 0], "what has gone counts once, and is updated for nothing");
+        let unseen = WaveSubset { is_unseen: true, ..old(2) };
+        assert_eq!(partitions(3, &[old(5), unseen]), [5, 2], "the revision before may still be rolled out");
+        assert_eq!(partitions(3, &[WaveSubset { available: 0, ..old(2) }.down_first(), unseen]), [2, 2]);
         let kept = WaveSubset { kept: 4, ..old(5) };
         assert_eq!(partitions(9, &[kept]), [4], "the user keeps some");
     }

@@ -99,7 +99,7 @@ pub(super) fn choose(
     }
     if observed.restart.is_triggered() {
         let ahead = due.iter().take(room.limit.saturating_mul(REFRESHED_AHEAD));
-        let ahead = ahead.filter(|facts| facts.refreshed.is_none());
+        let ahead = ahead.filter(|facts| facts.refreshed.is_none() && refusal_wait(facts).is_zero());
         plan.touch = ahead.map(|facts| (facts.pod.name().to_owned(), facts.pod.uid().to_owned())).collect();
     }
     let held = start(plan, observed, &due, &mut room, order);
@@ -131,7 +131,9 @@ fn start(
         if facts.busy {
             continue;
         }
-        let wait = refusal_wait(facts).max(if triggered { refresh_wait(facts) } else { Duration::ZERO });
+        // After a refusal its volumes may have to be refreshed yet: that is asked first.
+        let refused = refusal_wait(facts);
+        let wait = if triggered && refused.is_zero() { refresh_wait(facts) } else { refused };
         if wait.is_zero() {
             if ready && let Err(why) = disruption::take(&mut budgets, &facts.pod.labels) {
                 held.by_budget.get_or_insert(why);
@@ -146,7 +148,7 @@ fn start(
                 containers: wanted_containers(facts, &observed.restart.spec).into_iter().map(str::to_owned).collect(),
             });
         } else {
-            held.by_refresh |= refusal_wait(facts).is_zero();
+            held.by_refresh |= refused.is_zero();
             plan.look_after(wait);
         }
         // A Pod that waits keeps its place, so that no other overtakes it.

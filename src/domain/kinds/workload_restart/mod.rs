@@ -37,8 +37,8 @@ pub use self::{advance::advance, rounds::begin};
 /// anew within two of its 100 ms loops, and reads ConfigMaps and Secrets through watches, which it opens again within a
 /// second; measured on a busy node, the new file was there within 0.3 s of the touch.
 pub const REFRESH: Duration = Duration::from_secs(5);
-/// A request that was refused this often is a failure of its Pod; before that the Pod may only have looked different to
-/// admission than to us.
+/// A request, or a refresh of volumes, that was refused this often is a failure of its Pod; before that the Pod may only have
+/// looked different to admission than to us.
 pub const REFUSALS: u32 = 3;
 /// Time between two attempts after a refusal.
 pub const AFTER_REFUSAL: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ pub struct PodFacts<'a> {
     pub request: Option<&'a ContainerRecreateRequest>,
     /// Whether a request of another round or another WorkloadRestart is under way for it.
     pub busy: bool,
-    /// How often admission refused a request for it in this round, when last, and why.
+    /// How often a request for it, or the refresh of its volumes, was refused in this round, when last, and why.
     pub refused: Option<(u32, Duration, &'a str)>,
     /// How long it has been ready since its restart. None: it is not ready.
     pub ready_for: Option<Duration>,
@@ -162,7 +162,8 @@ pub struct RestartPlan {
 }
 
 impl RestartPlan {
-    fn look_after(&mut self, delay: Duration) {
+    /// Looks again then, or earlier.
+    pub fn look_after(&mut self, delay: Duration) {
         self.requeue = Some(self.requeue.map_or(delay, |earlier| earlier.min(delay)));
     }
 

@@ -268,6 +268,31 @@ fn nulls_count_as_absent() {
 }
 
 #[test]
+fn what_clients_in_go_leave_out_is_not_stored() {
+    for (strategy, want) in [
+        (
+            json!({"orderedRecreate": false, "forceRecreate": false, "minStartedSeconds": 0, "varyImageTag": false,
+                "failurePolicy": "", "recreateMethod": "", "unreadyGracePeriodSeconds": null}),
+            json!({"failurePolicy": "Fail", "terminationGracePeriodSeconds": 30}),
+        ),
+        (
+            json!({"orderedRecreate": true, "minStartedSeconds": 1, "unreadyGracePeriodSeconds": 0,
+                "terminationGracePeriodSeconds": 0}),
+            json!({"failurePolicy": "Fail", "orderedRecreate": true, "minStartedSeconds": 1,
+                "unreadyGracePeriodSeconds": 0, "terminationGracePeriodSeconds": 0}),
+        ),
+    ] {
+        let spec = json!({"podName": "web-0", "activeDeadlineSeconds": null, "ttlSecondsAfterFinished": 0,
+            "containers": [{"name": "second", "ports": [], "preStop": null}], "strategy": strategy});
+        let (object, _) = stored(spec, pod(), false);
+        assert_eq!(object["spec"]["strategy"], want);
+        assert_eq!(object["spec"]["ttlSecondsAfterFinished"], 0);
+        assert!(object["spec"].get("activeDeadlineSeconds").is_none());
+        assert!(object["spec"]["containers"][0].get("ports").is_none());
+    }
+}
+
+#[test]
 fn requests_for_virtual_nodes_are_labelled() {
     let (object, _) = stored(main_only(), pod(), true);
     assert_eq!(object["metadata"]["labels"]["type"], "virtual-kubelet");

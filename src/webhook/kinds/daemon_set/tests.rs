@@ -216,20 +216,52 @@ fn annotations_of_ours_are_judged() {
 }
 
 #[test]
-fn shortfall_10_2_35_the_annotation_of_v1alpha1_goes_with_the_field() {
-    let with = |field: Value, annotation: &str| {
-        let mut object = set(json!({ "scaleStrategy": field }));
-        object["metadata"]["annotations"] = json!({labels::PROGRESSIVE_CREATE: annotation});
+fn shortfall_10_2_35_the_field_and_the_annotation_of_v1alpha1_say_the_same() {
+    const ON: Option<bool> = Some(true);
+    const OFF: Option<bool> = Some(false);
+    let with = |version: &str, (is_set, text): (Option<bool>, Option<bool>)| {
+        let mut object = set(json!({"scaleStrategy": {}}));
+        object["apiVersion"] = json!(format!("apps.kruise.io/{version}"));
+        if let Some(is_set) = is_set {
+            object["spec"]["scaleStrategy"] = json!({"partitionedScaling": is_set});
+        }
+        if let Some(text) = text {
+            object["metadata"]["annotations"] = json!({labels::PROGRESSIVE_CREATE: text.to_string()});
+        }
         object
     };
-    let is_there = |object: &Value| object["metadata"]["annotations"].get(labels::PROGRESSIVE_CREATE).is_some();
-    let on = with(json!({"partitionedScaling": true}), "true");
-    let off = with(json!({"partitionedScaling": false}), "true");
-    let absent = with(json!(null), "true");
-    assert!(!is_there(&stored(off.clone())), "the field says that it is off");
-    assert!(is_there(&stored(on.clone())) && is_there(&stored(absent.clone())));
-    assert!(!is_there(&admitted(update(on.clone(), absent.clone())).0), "the field has been taken away");
-    assert!(is_there(&admitted(update(absent.clone(), absent)).0), "only the annotation was ever there");
+    // Field and annotation: as stored, as sent, and as they become in v1beta1 and in v1alpha1.
+    for (old, new, beta, alpha) in [
+        (None, (None, None), (None, None), (None, None)),
+        (None, (ON, None), (ON, ON), (ON, ON)),
+        (None, (None, ON), (ON, ON), (ON, ON)),
+        (None, (OFF, ON), (OFF, None), (OFF, None)),
+        (None, (None, OFF), (None, OFF), (None, OFF)),
+        // One form is changed.
+        (Some((ON, ON)), (OFF, ON), (OFF, None), (OFF, None)),
+        (Some((ON, ON)), (ON, OFF), (None, OFF), (None, OFF)),
+        (Some((OFF, None)), (ON, None), (ON, ON), (ON, ON)),
+        (Some((None, None)), (None, ON), (ON, ON), (ON, ON)),
+        (Some((OFF, None)), (OFF, ON), (ON, ON), (ON, ON)),
+        // One form is taken away: only a client that knows it means it.
+        (Some((ON, ON)), (None, ON), (None, None), (ON, ON)),
+        (Some((ON, ON)), (ON, None), (ON, ON), (None, None)),
+        // Admission has not seen the old object.
+        (Some((ON, None)), (None, None), (None, None), (ON, ON)),
+        (Some((None, ON)), (None, ON), (ON, ON), (ON, ON)),
+    ] {
+        for (version, want) in [("v1beta1", beta), ("v1alpha1", alpha)] {
+            let mut object = with(version, new);
+            keep_in_step(&mut object, old.map(|old| with(version, old)).as_ref());
+            assert_eq!((field(&object), annotation(&object)), want, "{version}: {old:?} -> {new:?}");
+        }
+    }
+    let mut bare = json!({"metadata": {"annotations": null}, "spec": {"scaleStrategy": null}});
+    bare["metadata"]["annotations"] = json!({labels::PROGRESSIVE_CREATE: "true"});
+    keep_in_step(&mut bare, None);
+    assert_eq!(bare["spec"]["scaleStrategy"], json!({"partitionedScaling": true}));
+    let admitted = stored(with("v1alpha1", (None, ON)));
+    assert_eq!(admitted["spec"]["scaleStrategy"], json!({"partitionedScaling": true}));
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn child(slot: &str, end: Option<bool>) -> CronChild {
 
 fn decide(cron: &AdvancedCronJob, children: &[CronChild], now: &str) -> CronPlan {
     let spec = CronSpec::of(&cron.spec, &TimeZone::UTC).unwrap();
-    plan(cron, Some(&spec), children, at(now))
+    plan(cron, Some(&spec), children, None, at(now))
 }
 
 fn names(children: &[CronChild]) -> Vec<&str> {
@@ -65,6 +65,27 @@ fn e37_a_slot_is_not_run_again_when_its_job_is_gone() {
     let ended = [child("2026-01-01T01:00:00Z", Some(true))];
     assert_eq!(decide(&not_yet, &ended, "2026-01-01T01:30:00Z").discard, []);
     assert_eq!(decide(&ran, &ended, "2026-01-01T01:30:00Z").discard, ended);
+}
+
+#[test]
+fn e37_a_slot_that_was_made_and_is_not_recorded_is_not_run_again_when_its_job_is_gone() {
+    let (first, second) = (at("2026-01-01T01:00:00Z"), at("2026-01-01T02:00:00Z"));
+    let spec = CronSpec::of(&cron(json!({}), None).spec, &TimeZone::UTC).unwrap();
+    let jobs = [child("2026-01-01T01:00:00Z", None)];
+    for (recorded, jobs, made, now, want_made, want_run) in [
+        (None, &[][..], Some(first), "2026-01-01T01:00:05Z", Some(first), None),
+        (None, &[], Some(first), "2026-01-01T02:00:00Z", Some(first), Some(second)),
+        // Of a job that was there all the same is remembered.
+        (None, &jobs, None, "2026-01-01T01:00:05Z", Some(first), None),
+        (None, &jobs, Some(second), "2026-01-01T02:00:05Z", Some(second), None),
+        // What is recorded is not remembered: it may be corrected.
+        (Some("2099-01-01T00:00:00Z"), &[], Some(first), "2026-01-01T02:00:05Z", Some(first), None),
+        (Some("2026-01-01T02:00:00Z"), &[], Some(first), "2026-01-01T02:00:05Z", Some(first), None),
+    ] {
+        let found = plan(&cron(json!({}), recorded), Some(&spec), jobs, made, at(now));
+        assert_eq!((found.made, found.run), (want_made, want_run), "{recorded:?} {made:?} {now}");
+        assert_eq!(found.last, want_made.max(recorded.map(at)), "{recorded:?} {made:?} {now}");
+    }
 }
 
 #[test]
@@ -175,7 +196,7 @@ fn c5_4_while_it_is_paused_or_unreadable_no_job_is_made_and_the_history_is_kept(
     let children = [child("2026-01-01T01:00:00Z", Some(false))];
     let found = decide(&paused, &children, "2026-01-01T05:00:00Z");
     assert_eq!((found.run, found.next, names(&found.discard)), (None, None, vec!["cron-1767229200"]));
-    let unread = plan(&paused, None, &children, at("2026-01-01T05:00:00Z"));
+    let unread = plan(&paused, None, &children, None, at("2026-01-01T05:00:00Z"));
     assert_eq!((unread.run, unread.discard.len(), unread.last), (None, 1, Some(at("2026-01-01T01:00:00Z"))));
 }
 
@@ -256,7 +277,7 @@ proptest! {
             // Until there is nothing to do.
             for _ in 0..4 {
                 let moment = Timestamp::from_second(now).unwrap();
-                let plan = plan(&cron, Some(&read), &children, moment);
+                let plan = plan(&cron, Some(&read), &children, None, moment);
                 let replaces = !plan.records_first;
                 let gone = |child: &CronChild| (replaces && plan.replace.contains(child)) || (plan.run.is_none() && plan.discard.contains(child));
                 children.retain(|child| !gone(child));
