@@ -101,7 +101,13 @@ fn resource_distributions() -> CustomResourceDefinition {
 }
 
 fn image_pull_jobs() -> CustomResourceDefinition {
-    without_defaults(one_schema(apps::image_pull_job::ImagePullJob::crd(), &["v1alpha1"]))
+    let mut crd = without_defaults(one_schema(apps::image_pull_job::ImagePullJob::crd(), &["v1alpha1"]));
+    // As in OpenKruise, whose v1alpha1 alone has this column in the narrow table.
+    for version in crd.spec.versions.iter_mut().filter(|version| version.name == "v1alpha1") {
+        let columns = version.additional_printer_columns.iter_mut().flatten();
+        columns.filter(|column| column.name == "MESSAGE").for_each(|column| column.priority = None);
+    }
+    crd
 }
 
 fn image_list_pull_jobs() -> CustomResourceDefinition {
@@ -244,7 +250,10 @@ mod tests {
         assert!(selectors >= 20, "{selectors}");
         for (place, atomic) in [
             ("sidecarsets.apps.kruise.io v1beta1 .spec.imagePullSecrets[]", true),
-            ("sidecarsets.apps.kruise.io v1beta1 .spec.containers[].transferEnv[].sourceContainerNameFrom.fieldRef", true),
+            (
+                "sidecarsets.apps.kruise.io v1beta1 .spec.containers[].transferEnv[].sourceContainerNameFrom.fieldRef",
+                true,
+            ),
             ("imagepulljobs.apps.kruise.io v1beta1 .spec.selector", true),
             ("resourcedistributions.apps.kruise.io v1alpha1 .spec.targets.includedNamespaces.list[]", false),
         ] {

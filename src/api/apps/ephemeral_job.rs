@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::api::{conditions, date_time};
+use crate::api::date_time;
 
 /// The most containers of one job. A Pod keeps them for good.
 pub const MOST_CONTAINERS: usize = 32;
@@ -117,8 +117,24 @@ pub struct EphemeralJobStatus {
     pub phase: String,
     /// Initialized, MatchedEmpty, JobSucceeded, JobFailed, JobError, ContainersBlocked, and Ready, Reconciling and Stalled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
+    #[schemars(schema_with = "job_conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// Those of OpenKruise are kept: they have the moment of the last look, and only type and status are always there.
+fn job_conditions(generator: &mut SchemaGenerator) -> Schema {
+    let mut item = Condition::json_schema(generator);
+    item.insert("required".into(), json!(["type", "status"]));
+    if let Some(members) = item.pointer_mut("/properties").and_then(Value::as_object_mut) {
+        for (member, text) in [
+            ("lastProbeTime", "When it was last looked at. Written by OpenKruise."),
+            ("lastTransitionTime", "When the status last changed."),
+        ] {
+            let moment = json!({"type": "string", "format": "date-time", "nullable": true, "description": text});
+            members.insert(member.into(), moment);
+        }
+    }
+    json_schema!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] })
 }
 
 fn containers(_: &mut SchemaGenerator) -> Schema {
@@ -149,9 +165,22 @@ impl EphemeralJob {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn conditions_of_openkruise_are_kept() {
+        let crd = json!(crate::api::ephemeral_jobs());
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let item = &schema["properties"]["status"]["properties"]["conditions"]["items"];
+        assert_eq!(item["required"], json!(["type", "status"]));
+        for member in ["lastProbeTime", "lastTransitionTime"] {
+            assert_eq!(item["properties"][member]["format"], "date-time", "{member}");
+        }
+        // Ours.
+        assert!(item["properties"]["observedGeneration"].is_object());
+        let condition = json!({"type": "Initialized", "status": "True", "lastTransitionTime": null});
+        assert!(serde_json::from_value::<Condition>(condition).is_ok());
+    }
 
     #[test]
     fn an_object_as_openkruise_stores_it_is_read_without_loss() {

@@ -155,9 +155,10 @@ pub struct FailedImageStatus {
     pub message: String,
 }
 
+/// As in OpenKruise a plain list, which has one owner: that each image is there once is judged at admission.
 fn images(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "type": "array", "minItems": 1, "maxItems": MOST_IMAGES, "x-kubernetes-list-type": "set",
+        "type": "array", "minItems": 1, "maxItems": MOST_IMAGES,
         "items": { "type": "string", "minLength": 1, "maxLength": LONGEST_IMAGE },
     })
 }
@@ -178,6 +179,18 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn images_and_tags_are_plain_lists() {
+        for crd in [crate::api::image_list_pull_jobs(), crate::api::node_images()] {
+            for version in crd.spec.versions {
+                let spec = &serde_json::json!(version.schema)["openAPIV3Schema"]["properties"]["spec"]["properties"];
+                let tags = &spec["images"]["additionalProperties"]["properties"]["tags"];
+                let list = if tags.is_object() { tags } else { &spec["images"] };
+                assert_eq!((&list["type"], list.get("x-kubernetes-list-type")), (&"array".into(), None));
+            }
+        }
+    }
 
     #[test]
     fn recorded_lists_are_read_without_loss() {

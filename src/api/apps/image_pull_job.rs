@@ -235,6 +235,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_message_is_a_column_of_the_wide_table_but_in_v1alpha1() {
+        for version in crate::api::image_pull_jobs().spec.versions {
+            let columns = version.additional_printer_columns.unwrap();
+            let wide: Vec<_> = columns.iter().filter(|c| c.priority == Some(1)).map(|c| c.name.as_str()).collect();
+            let want: &[&str] = if version.name == "v1alpha1" { &["IMAGE"] } else { &["MESSAGE", "IMAGE"] };
+            assert_eq!(wide, want, "{}", version.name);
+        }
+    }
+
+    #[test]
     fn recorded_jobs_are_read_without_loss() {
         let recorded: Vec<Value> = serde_json::from_str(include_str!("testdata/image_pull_jobs.json")).unwrap();
         assert_eq!(recorded.len(), 3);

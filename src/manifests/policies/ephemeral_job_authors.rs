@@ -29,12 +29,33 @@ pub(super) fn spec() -> Value {
                 "reason": "Forbidden",
             },
             {
-                "expression": "request.operation == 'CREATE' || !has(oldObject.status) || !has(oldObject.status.startTime) || (object.spec.template == oldObject.spec.template && object.spec.selector == oldObject.spec.selector)",
+                "expression": format!("request.operation == 'CREATE' || !has(oldObject.status) || !has(oldObject.status.startTime) || ({} && {})", template_stays(), selector_stays()),
                 "message": "spec: template and selector cannot be changed once the job has begun: Pods have its containers; create another EphemeralJob",
                 "reason": "Invalid",
             },
         ],
     })
+}
+
+/// Absent and empty are the same: clients in Go leave out what is empty, and write `resources: {}` for containers without.
+fn template_stays() -> String {
+    let is_empty = |value: &str| format!("{value} in [dyn(null), dyn({{}}), dyn([]), dyn(''), dyn(false), dyn(0)]");
+    let list = |root: &str| format!("{root}.spec.template.?ephemeralContainers.orValue([])");
+    let (new, old) = (list("object"), list("oldObject"));
+    format!(
+        "(object.spec.template == oldObject.spec.template || (size({new}) == size({old}) && {new}.all(c, {old}.exists(o, o.name == c.name \
+         && c.all(k, k in o ? o[k] == c[k] : {}) && o.all(k, k in c || {})))))",
+        is_empty("c[k]"),
+        is_empty("o[k]"),
+    )
+}
+
+fn selector_stays() -> String {
+    let same = |member: &str, empty: &str| {
+        let of = |root: &str| format!("{root}.spec.selector.?{member}.orValue({empty})");
+        format!("{} == {}", of("object"), of("oldObject"))
+    };
+    format!("{} && {}", same("matchLabels", "{}"), same("matchExpressions", "[]"))
 }
 
 #[cfg(test)]
@@ -47,6 +68,14 @@ mod tests {
         let rules = spec["validations"].as_array().unwrap();
         assert_eq!(rules[1]["reason"], "Invalid");
         assert!(rules[1]["expression"].as_str().unwrap().contains("oldObject.status.startTime"), "{spec}");
+        let rule = rules[1]["expression"].as_str().unwrap();
+        for part in [
+            "object.spec.template == oldObject.spec.template || ",
+            "c.all(k, k in o ? o[k] == c[k] : c[k] in [dyn(null), dyn({}),",
+            "object.spec.selector.?matchExpressions.orValue([]) == oldObject.spec.selector.?matchExpressions.orValue([])",
+        ] {
+            assert!(rule.contains(part), "{part} in {rule}");
+        }
         assert!(rules[0]["expression"].as_str().unwrap().contains("subresource('ephemeralcontainers')"), "{spec}");
     }
 }

@@ -4,6 +4,9 @@
 //! A Secret stands beside an image, and is for all of its tags: whoever changes anything of an image needs the right to get
 //! each Secret by hand that is then there. An expression may ask the authorizer twice, so the Secrets are asked for one after
 //! the other, and one write may name a few only. Stored objects, their metadata and their status go on.
+//!
+//! It also keeps each tag of an image single: a plain list, as OpenKruise has it, does not, and a rule of the schema would be
+//! too dear for lists of lists.
 
 use serde_json::{Value, json};
 
@@ -36,12 +39,17 @@ pub(super) fn spec() -> Value {
         "message": "spec.images: pullSecrets: want namespace and name of a Secret",
         "reason": "Invalid",
     });
+    let single = json!({
+        "expression": "variables.changed.all(i, variables.images[i].?tags.orValue([]).all(t, variables.images[i].tags.exists_one(o, o.tag == t.tag)))",
+        "message": "spec.images: tags: want each tag of an image once",
+        "reason": "Invalid",
+    });
     let few = json!({
         "expression": format!("size(variables.secrets{MOST}) == 0"),
         "message": format!("spec.images: pullSecrets: want at most {MOST} different Secrets by hand in the images that one write changes"),
         "reason": "Invalid",
     });
-    let validations: Vec<Value> = std::iter::once(well_formed).chain((0..MOST).map(right)).chain([few]).collect();
+    let validations: Vec<Value> = [well_formed, single].into_iter().chain((0..MOST).map(right)).chain([few]).collect();
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -99,6 +107,7 @@ mod tests {
             let asked = validations.iter().filter(|v| v.contains(&format!("namespace({secrets}[0]")));
             assert_eq!(asked.count(), 1, "{secrets}");
         }
+        assert!(validations[1].contains("exists_one(o, o.tag == t.tag)"), "{}", validations[1]);
         assert_eq!(validations.last().unwrap(), &format!("size(variables.secrets{MOST}) == 0"));
         // The API server allows two questions in one expression.
         assert!(validations.iter().all(|v| v.matches("authorizer").count() <= 2));

@@ -52,10 +52,22 @@ const TRIALS: usize = 8;
 /// Annotations that are judged with the spec.
 const ANNOTATIONS: [&str; 2] = [labels::ORDINAL_OVERRIDES, labels::UPDATE_ORDER];
 
+/// Members of the spec that v1alpha1 of OpenKruise does not have.
+const UNKNOWN_TO_V1ALPHA1: [&str; 6] = [
+    "lifecycle",
+    "ordinals",
+    "persistentVolumeClaimRetentionPolicy",
+    "reserveOrdinals",
+    "scaleStrategy",
+    "volumeClaimUpdateStrategy",
+];
+
 /// A StatefulSet of which every field has the right type.
 #[derive(Clone, Debug)]
 pub struct StatefulSetAdmission {
     judged: Judged,
+    /// With what a v1alpha1 client has left out.
+    wanted: Value,
     gates: Gates,
     /// Claim templates that ask for more than before, where claims grow with them.
     growing: Vec<claims::Growing>,
@@ -123,7 +135,9 @@ async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
 ///
 /// # Errors
 /// A field has a type that it cannot have.
-pub fn check(gates: &FeatureGates, request: Request) -> Result<StatefulSetAdmission, Denied> {
+pub fn check(gates: &FeatureGates, mut request: Request) -> Result<StatefulSetAdmission, Denied> {
+    let sent = request.object.clone();
+    keep_what_v1alpha1_lacks(&mut request);
     let mut judged = Judged::of(request, |object, is_new| rules::judge(gates, object, is_new), rules::judge_stored)?;
     let gates = Gates {
         template_defaults: !gates.enabled(gate::TEMPLATE_NO_DEFAULTS),
@@ -139,7 +153,25 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<StatefulSetAdmiss
     };
     let overrides = overrides(object, old.as_ref(), found);
     update_order(object, old.as_ref(), found);
-    Ok(StatefulSetAdmission { judged, gates, growing, overrides })
+    let wanted = std::mem::replace(&mut judged.object, sent);
+    Ok(StatefulSetAdmission { judged, wanted, gates, growing, overrides })
+}
+
+/// A v1alpha1 client in Go leaves out in every update what its types do not have: that is no wish to remove it.
+fn keep_what_v1alpha1_lacks(request: &mut Request) {
+    let version = request.object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if request.operation != "UPDATE" || !version.ends_with("/v1alpha1") {
+        return;
+    }
+    let was = request.old_object.get("spec").and_then(Value::as_object);
+    let spec = request.object.get_mut("spec").and_then(Value::as_object_mut);
+    if let (Some(was), Some(spec)) = (was, spec) {
+        for key in UNKNOWN_TO_V1ALPHA1 {
+            if let Some(value) = was.get(key) {
+                set_default(spec, key, value.clone());
+            }
+        }
+    }
 }
 
 fn annotation<'o>(object: &'o Value, key: &str) -> &'o str {
@@ -219,7 +251,7 @@ impl StatefulSetAdmission {
 /// # Errors
 /// See there.
 pub fn admit(admission: &StatefulSetAdmission, answers: &Answers) -> Decision {
-    admission.judged.decide(admission.judged.object.clone(), |spec, found| {
+    admission.judged.decide(admission.wanted.clone(), |spec, found| {
         set_defaults(spec, admission.gates);
         let before = found.causes.len();
         admission.templates().judge(&answers.templates, spec, found)?;

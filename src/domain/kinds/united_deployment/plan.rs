@@ -305,11 +305,14 @@ fn controls(
     let has_partition = spec.template.kind.partition_pointer().is_some();
     plan.is_held = has_partition && wanted.iter().any(|(subset, replicas)| kept(subset, *replicas) > 0);
     let seconds = seconds(spec, seen, chosen);
+    let made_up = made_up(spec, chosen, &wanted);
     let waves = budget.filter(|_| has_partition).map(|budget| {
         let mut subsets: Vec<WaveSubset> = wanted
             .iter()
-            .map(|(subset, replicas)| {
-                wave(spec, seen, subset, chosen.get(&*subset.name).copied(), (*replicas, kept(subset, *replicas)))
+            .zip(&made_up)
+            .map(|((subset, replicas), made_up)| {
+                let child = chosen.get(&*subset.name).copied();
+                wave(spec, seen, subset, child, (*replicas, kept(subset, *replicas)), *made_up)
             })
             .collect();
         subsets.extend(seconds.iter().map(|(subset, child)| second_wave(spec, seen, subset, child)));
@@ -318,7 +321,10 @@ fn controls(
     let turns = budget.filter(|_| !has_partition).map(|budget| {
         let mut deployments: Vec<WaveDeployment> = wanted
             .iter()
-            .map(|(subset, replicas)| deployment(spec, seen, subset, chosen.get(&*subset.name).copied(), *replicas))
+            .zip(&made_up)
+            .map(|((subset, replicas), made_up)| {
+                deployment(spec, seen, subset, chosen.get(&*subset.name).copied(), *replicas, *made_up)
+            })
             .collect();
         deployments.extend(seconds.iter().map(|(subset, child)| second_deployment(spec, seen, subset, child)));
         waves::turns(budget, &deployments)
@@ -334,15 +340,17 @@ fn controls(
         let own = spec.template.limit(replicas);
         let turn = turns.as_ref().and_then(|turns| turns.get(index));
         let may_roll = turn != Some(&DeploymentTurn::Waits);
-        let limit = match turn {
-            Some(DeploymentTurn::Rolls(limit)) => *limit,
-            Some(DeploymentTurn::Waits) | None => own,
+        let placeless = placeless(spec, child, replicas);
+        let (limit, more) = match turn {
+            Some(DeploymentTurn::Rolls(limit)) => (*limit, made_up.get(index).copied().unwrap_or_default()),
+            // Where there is a budget, the partition keeps it.
+            Some(DeploymentTurn::Waits) | None => (own, placeless),
         };
-        let limit = match placeless(spec, child, replicas) {
+        let limit = match placeless {
             // It may be in the middle of an older roll-out.
             _ if !may_roll => child.and_then(ChildSeen::noted_limit),
             0 => Some(limit).filter(|limit| *limit < own),
-            placeless => Some(with_placeless(limit, placeless, replicas)),
+            _ => Some(with_placeless(limit, more, replicas)),
         };
         if !may_roll || partition > user {
             plan.wait.get_or_insert_with(|| {
@@ -359,11 +367,29 @@ fn controls(
     all
 }
 
-/// How many Pods of a subset are down only because they find no place. They have been made up for elsewhere, and no roll-out
-/// waits for them.
+/// How many Pods of a subset are down only because they find no place.
 fn placeless(spec: &UnitedSpec, child: Option<&ChildSeen>, replicas: i32) -> i32 {
     let pods = child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods);
     pods.map_or(0, |pods| pods.reserved_down.min(replicas.saturating_sub(pods.ready)).max(0))
+}
+
+/// Of the Pods without a place of each subset, those that use up no budget: workloads have been asked to have others for them,
+/// which count as down until they are available. Where all other subsets are full, or there are none, nobody makes up for them.
+fn made_up(spec: &UnitedSpec, chosen: &BTreeMap<&str, &ChildSeen>, wanted: &[(&SubsetSpec, i32)]) -> Vec<i32> {
+    let child = |subset: &SubsetSpec| chosen.get(&*subset.name).copied();
+    let asked = |(subset, replicas): &(&SubsetSpec, i32)| {
+        let child = child(subset).filter(|child| !child.is_deleting);
+        child.map_or(0, |child| i64::from(child.replicas().min(*replicas)))
+    };
+    let asked: i64 = wanted.iter().map(asked).sum();
+    let more = asked - spec.replicas.map_or(asked, i64::from);
+    let mut left = i32::try_from(more.max(0)).unwrap_or(i32::MAX);
+    let one = |(subset, replicas): &(&SubsetSpec, i32)| {
+        let made_up = placeless(spec, child(subset), *replicas).min(left);
+        left -= made_up;
+        made_up
+    };
+    wanted.iter().map(one).collect()
 }
 
 /// Pods that find no place would use up maxUnavailable, also after their update, and no other one would be updated: the
@@ -378,6 +404,7 @@ fn wave(
     subset: &SubsetSpec,
     child: Option<&ChildSeen>,
     (replicas, kept): (i32, i32),
+    made_up: i32,
 ) -> WaveSubset {
     let Some(child) = child else {
         // It is made on the new revision, and its Pods are missing until they are there.
@@ -389,9 +416,9 @@ fn wave(
         replicas,
         kept,
         permitted,
-        permitted_before: if is_on_update { 0 } else { permitted_before(spec, child, replicas) },
-        available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
-        updated_available: if is_on_update { updated_available(spec, child) } else { 0 },
+        permitted_before: if is_on_update { 0 } else { permitted_before(child, replicas, made_up) },
+        available: child.pods.available.saturating_add(made_up).min(replicas),
+        updated_available: if is_on_update { updated_available(child, made_up) } else { 0 },
         is_unseen: is_on_update && !child.is_deleting && !child.is_observed(),
         ..WaveSubset::default()
     };
@@ -433,16 +460,18 @@ fn deployment(
     subset: &SubsetSpec,
     child: Option<&ChildSeen>,
     replicas: i32,
+    made_up: i32,
 ) -> WaveDeployment {
-    let limit = spec.template.limit(replicas);
+    // What is not made up for uses up its own limit, but no more than the budget.
+    let limit = spec.template.limit(replicas).saturating_add(placeless(spec, child, replicas) - made_up);
     let Some(child) = child else {
         // As one that is rolling: the next one waits until its Pods are there.
         return WaveDeployment { replicas, is_on_update: true, limit, ..WaveDeployment::default() };
     };
     WaveDeployment {
         replicas,
-        available: child.pods.available.saturating_add(placeless(spec, Some(child), replicas)).min(replicas),
-        updated_available: updated_available(spec, child),
+        available: child.pods.available.saturating_add(made_up).min(replicas),
+        updated_available: updated_available(child, made_up),
         is_on_update: child.is_for(seen.update, subset),
         rolls_before: !child.is_for(seen.update, subset) && child.pods.available > child.own_available(),
         limit,
@@ -466,7 +495,8 @@ fn seconds<'a>(
 
 fn second_wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, subset: &SubsetSpec, child: &ChildSeen) -> WaveSubset {
     let replicas = child.replicas().max(0);
-    let wave = wave(spec, seen, subset, Some(child), (replicas, child.partition().min(replicas)));
+    let placeless = placeless(spec, Some(child), replicas);
+    let wave = wave(spec, seen, subset, Some(child), (replicas, child.partition().min(replicas)), placeless);
     WaveSubset { is_unseen: false, ..wave }
 }
 
@@ -476,20 +506,21 @@ fn second_deployment(
     subset: &SubsetSpec,
     child: &ChildSeen,
 ) -> WaveDeployment {
-    let second = deployment(spec, seen, subset, Some(child), child.replicas().max(0));
+    let replicas = child.replicas().max(0);
+    let second = deployment(spec, seen, subset, Some(child), replicas, placeless(spec, Some(child), replicas));
     let available = if second.is_on_update { second.updated_available } else { second.available };
     WaveDeployment { available, is_on_update: false, rolls_before: false, ..second }
 }
 
 /// Pods that its template of an older revision or patch permits a workload to take, and that have not come back on it.
-fn permitted_before(spec: &UnitedSpec, child: &ChildSeen, replicas: i32) -> i32 {
-    let through = child.own_available().saturating_add(placeless(spec, Some(child), replicas));
+fn permitted_before(child: &ChildSeen, replicas: i32, made_up: i32) -> i32 {
+    let through = child.own_available().saturating_add(made_up);
     child.replicas().saturating_sub(child.partition()).saturating_sub(through).clamp(0, replicas.max(0))
 }
 
 /// Pods on the new revision that a roll-out does not wait for any more.
-fn updated_available(spec: &UnitedSpec, child: &ChildSeen) -> i32 {
-    let placeless = if spec.mode == AllocationMode::Reserving { child.pods.updated_reserved_down } else { 0 };
+fn updated_available(child: &ChildSeen, made_up: i32) -> i32 {
+    let placeless = child.pods.updated_reserved_down.min(made_up);
     let others = child.not_on_template(child.pods.updated);
     child.pods.updated_available.saturating_add(placeless).saturating_sub(others).min(child.updated()).max(0)
 }

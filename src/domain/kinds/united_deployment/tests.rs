@@ -911,9 +911,11 @@ fn pods_without_a_place_use_up_no_budget_of_the_whole() {
     let mut a = child(&spec, "a", 10, "r2");
     a.object["spec"]["updateStrategy"]["partition"] = 7.into();
     a.pods = SubsetPods { reserved: 3, reserved_down: 3, updated: 3, updated_reserved_down: 3, ..old_pods(7) };
-    let b = ChildSeen { pods: old_pods(5), ..child(&spec, "b", 5, "r1") };
-    let plan = plan_of(&spec, &[a, b]);
+    let b = |replicas: i32| ChildSeen { pods: old_pods(replicas), ..child(&spec, "b", replicas, "r1") };
+    let plan = plan_of(&spec, &[a.clone(), b(5)]);
     assert_eq!((plan.partitions["a"], plan.partitions["b"]), (5, 5), "the three are updated and stay down");
+    let plan = plan_of(&spec, &[a, b(2)]);
+    assert_eq!((plan.partitions["a"], plan.partitions["b"]), (7, 2), "others have yet to be asked for");
 
     let a = child(&spec, "a", 10, "r1");
     let pods = SubsetPods { reserved: 3, reserved_down: 3, own_available: 7, ..old_pods(7) };
@@ -931,6 +933,11 @@ fn pods_without_a_place_use_up_no_budget_of_the_whole() {
     let (old, new) = (of("i:1"), of("i:2"));
     let pods = SubsetPods { reserved: 3, reserved_down: 3, updated_reserved_down: 3, ..all_there(7) };
     let through = ChildSeen { pods, ..child(&new, "a", 10, "r2") };
+    for (others, limit) in [(5, 5), (2, 1)] {
+        let plan = plan_of(&new, &[through.clone(), child(&new, "b", others, "r2")]);
+        let [SubsetStep::Change { subset, patch, .. }, ..] = &plan.steps[..] else { panic!("{plan:?}") };
+        assert_eq!((&**subset, &patch["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"]), ("a", &json!(limit)));
+    }
     let plan = plan_of(&new, &[through, ChildSeen { pods: old_pods(5), ..child(&old, "b", 5, "r1") }]);
     let is_rolled = |step: &SubsetStep| matches!(step, SubsetStep::Change { subset, patch, .. } if subset == "b" && patch["spec"]["template"].is_object());
     assert!(plan.steps.iter().any(is_rolled), "the next Deployment has its turn: {plan:?}");

@@ -696,3 +696,32 @@ fn a_class_is_read() {
         Class { name: "fast".into(), is_default: true, created: Some(jiff::Timestamp::UNIX_EPOCH), expands: true };
     assert_eq!(Class::of(&class), want);
 }
+
+#[test]
+fn shortfall_10_1_a_client_of_v1alpha1_loses_nothing() {
+    let stored = json!({"reserveOrdinals": [1], "lifecycle": {"preDelete": {"labelsHandler": {"a": "b"}}},
+        "scaleStrategy": {"maxUnavailable": 1}, "ordinals": {"start": 0}, "minReadySeconds": 5,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+        "volumeClaimUpdateStrategy": {"type": "OnPodRollingUpdate"}});
+    let written = |version: &str, operation: &str, spec: Value| {
+        let mut object = set(spec);
+        object["apiVersion"] = json!(format!("apps.kruise.io/{version}"));
+        let mut request = update(set(stored.clone()), object.clone());
+        request.operation = operation.into();
+        let patch = decide_with(&FeatureGates::default(), request, consenting).unwrap().patch;
+        json_patch::patch(&mut object, &patch).unwrap();
+        object["spec"].clone()
+    };
+    let kept = written("v1alpha1", "UPDATE", json!({"replicas": 3}));
+    for key in UNKNOWN_TO_V1ALPHA1 {
+        assert_eq!(kept[key], stored[key], "{key}");
+    }
+    assert!(kept.get("minReadySeconds").is_none(), "no field of v1beta1 alone");
+    let changed = written("v1alpha1", "UPDATE", json!({"reserveOrdinals": [2]}));
+    assert_eq!((&changed["reserveOrdinals"], &changed["lifecycle"]), (&json!([2]), &stored["lifecycle"]));
+    for (version, operation) in [("v1beta1", "UPDATE"), ("v1alpha1", "CREATE")] {
+        let removed = written(version, operation, json!({"replicas": 3}));
+        // One of them has a default.
+        assert!(UNKNOWN_TO_V1ALPHA1.iter().all(|key| removed[*key] != stored[*key]), "{version} {operation}");
+    }
+}
