@@ -179,8 +179,12 @@ fn unwrap_lines(schema: &mut JSONSchemaProps) {
 
 /// Types of Kubernetes that server-side apply takes as one field, by their members: a selector with the labels of two
 /// owners would select what neither of them means. The selector of image jobs has the names of nodes too.
-const ATOMIC: [&[&str]; 3] =
-    [&["matchExpressions", "matchLabels"], &["matchExpressions", "matchLabels", "names"], &["apiVersion", "fieldPath"]];
+const ATOMIC: [&[&str]; 4] = [
+    &["matchExpressions", "matchLabels"],
+    &["matchExpressions", "matchLabels", "names"],
+    &["apiVersion", "fieldPath"],
+    &["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"],
+];
 
 fn mark_atomic(schema: &mut JSONSchemaProps) {
     let Some(properties) = &mut schema.properties else { return };

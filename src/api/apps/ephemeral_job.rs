@@ -124,7 +124,7 @@ pub struct EphemeralJobStatus {
 /// Those of OpenKruise are kept: they have the moment of the last look, and only type and status are always there.
 fn job_conditions(generator: &mut SchemaGenerator) -> Schema {
     let mut item = Condition::json_schema(generator);
-    item.insert("required".into(), json!(["type", "status"]));
+    item.insert("required".into(), json!(["status", "type"]));
     if let Some(members) = item.pointer_mut("/properties").and_then(Value::as_object_mut) {
         for (member, text) in [
             ("lastProbeTime", "When it was last looked at. Written by OpenKruise."),
@@ -172,7 +172,7 @@ mod tests {
         let crd = json!(crate::api::ephemeral_jobs());
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let item = &schema["properties"]["status"]["properties"]["conditions"]["items"];
-        assert_eq!(item["required"], json!(["type", "status"]));
+        assert_eq!(item["required"], json!(["status", "type"]));
         for member in ["lastProbeTime", "lastTransitionTime"] {
             assert_eq!(item["properties"][member]["format"], "date-time", "{member}");
         }
