@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
 
 use crate::api::date_time;
 
@@ -116,7 +117,7 @@ pub struct EphemeralJobStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub phase: String,
     /// Initialized, MatchedEmpty, JobSucceeded, JobFailed, JobError, ContainersBlocked, and Ready, Reconciling and Stalled.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "read_conditions")]
     #[schemars(schema_with = "job_conditions")]
     pub conditions: Vec<Condition>,
 }
@@ -135,6 +136,19 @@ fn job_conditions(generator: &mut SchemaGenerator) -> Schema {
         }
     }
     json_schema!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"] })
+}
+
+/// Those of OpenKruise have no reason and no message, and may have no moment of the last change: it is 0 then.
+fn read_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    let stored = Option::<Vec<Map<String, Value>>>::deserialize(deserializer)?.unwrap_or_default();
+    let read = stored.into_iter().map(|mut condition| {
+        condition.retain(|_, value| !value.is_null());
+        for (member, default) in [("reason", ""), ("message", ""), ("lastTransitionTime", "1970-01-01T00:00:00Z")] {
+            condition.entry(member).or_insert_with(|| default.into());
+        }
+        serde_json::from_value(condition.into()).map_err(D::Error::custom)
+    });
+    read.collect()
 }
 
 fn containers(_: &mut SchemaGenerator) -> Schema {
@@ -179,7 +193,12 @@ mod tests {
         // Ours.
         assert!(item["properties"]["observedGeneration"].is_object());
         let condition = json!({"type": "Initialized", "status": "True", "lastTransitionTime": null});
-        assert!(serde_json::from_value::<Condition>(condition).is_ok());
+        let status: EphemeralJobStatus = serde_json::from_value(json!({"conditions": [condition]})).expect("a status");
+        assert_eq!(status.conditions[0].type_, "Initialized");
+        assert_eq!(status.conditions[0].last_transition_time.0.as_second(), 0);
+        // An array that nobody filled.
+        let status: EphemeralJobStatus = serde_json::from_value(json!({"conditions": null})).expect("a status");
+        assert!(status.conditions.is_empty());
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn begin(job: &EphemeralJob, now: Now) -> EphemeralJobStatus {
     let mut status = job.status.clone().unwrap_or_default();
     status.observed_generation = job.metadata.generation.unwrap_or_default();
     status.start_time.get_or_insert(whole_seconds(now.wall));
-    // OpenKruise leaves reasons out, which the schema wants.
+    // OpenKruise leaves reasons out; clients of metav1.Condition expect one.
     for condition in status.conditions.iter_mut().filter(|condition| condition.reason.is_empty()) {
         condition.reason.clone_from(&condition.type_);
     }
