@@ -4,7 +4,7 @@
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`]
 //! makes the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`]
 //! puts kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`]
-//! and [`scale`] measure, with what `measure` has in common, [`player`] plays the nodes for Pods by the thousand and
+//! and [`scale`] measure, with what `measure` has in common, [`clients`] are programs that use the API as others do, [`player`] plays the nodes for Pods by the thousand and
 //! [`node_images`] those for images, [`random`] makes random histories of CloneSets and [`history`] holds them against
 //! a model, [`suite`] is `make test`, and [`kit`] is for the tests.
 //!
@@ -23,6 +23,7 @@ mod bench_images;
 mod bench_methods;
 mod bench_probes;
 pub mod bench_workload;
+pub mod clients;
 pub mod cluster;
 pub mod cmd;
 pub mod config;

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
+use crate::clients;
 use crate::cmd::{CommandExt, cmd, tail};
 use crate::paths::Paths;
 
@@ -26,6 +27,9 @@ const PACKAGES: &[&str] = &[
     "runc",
     "skopeo",
 ];
+
+/// What the end-to-end tests alone need.
+const TEST_PACKAGES: &[&str] = &["python3-venv"];
 
 struct Module {
     dir: &'static str,
@@ -74,6 +78,8 @@ pub fn install(paths: &Paths, others: &[UsedBy]) -> Result<()> {
     }
     if others.contains(&UsedBy::Tests) {
         promtool(paths)?;
+        debian(TEST_PACKAGES)?;
+        clients::install(paths)?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod admission;
 mod broadcast_job;
 mod budgets;
 mod chart;
+mod clients;
 mod clone_set;
 mod clone_set_admission;
 mod clone_set_hooks;

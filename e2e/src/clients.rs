@@ -1,0 +1,211 @@
+//! Programs that use the API as others do: one in Go with types from the definitions, one in Python, and kubectl, which all
+//! read their objects from `clients/samples.yaml`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cmd::{CommandExt, cmd, environment, kubectl, tail};
+use crate::kit::{Build, Look, PATIENCE, Test, poll};
+use crate::paths::Paths;
+
+/// An entry of `samples.yaml`, which says what the members are.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    pub object: Value,
+    pub change: Change,
+    pub gate: Option<String>,
+    pub existing: Option<String>,
+}
+
+/// What clients change: a path and another value.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Change {
+    pub path: String,
+    pub value: Value,
+}
+
+impl Sample {
+    /// The object with the change.
+    pub fn changed(&self) -> Value {
+        self.object.clone().with(&self.change.path, self.change.value.clone())
+    }
+}
+
+fn folder(paths: &Paths) -> PathBuf {
+    paths.repo.join("e2e/clients")
+}
+
+fn built(paths: &Paths) -> PathBuf {
+    paths.cluster.join("clients")
+}
+
+/// Builds the program in Go and installs what the one in Python needs.
+pub fn install(paths: &Paths) -> Result<()> {
+    let (start, to) = (Instant::now(), built(paths));
+    fs::create_dir_all(&to)?;
+    // Go itself knows what has to be built again.
+    let mut go = cmd("go", ["build", "-mod=readonly", "-trimpath", "-o"]);
+    go.arg(&to).args([".", "./generate"]).current_dir(folder(paths).join("go")).env("CGO_ENABLED", "0");
+    let answer = go.answer()?;
+    ensure!(answer.ok, "cannot build e2e/clients/go:\n{}", tail(&answer.stderr, 30));
+    python_packages(paths)?;
+    let took = start.elapsed().as_secs();
+    if took > 3 {
+        println!("built the clients in Go and Python in {took} s");
+    }
+    Ok(())
+}
+
+fn python_packages(paths: &Paths) -> Result<()> {
+    let environment = built(paths).join("python");
+    let wanted = folder(paths).join("python/requirements.txt");
+    let pinned = fs::read_to_string(&wanted).with_context(|| wanted.display().to_string())?;
+    let stamp = environment.join("requirements.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == pinned) {
+        return Ok(());
+    }
+    cmd("python3", ["-m", "venv", "--clear"]).arg(&environment).text().context("python3-venv")?;
+    let mut install = cmd(environment.join("bin/pip"), ["install", "--quiet", "--disable-pip-version-check"]);
+    install.args(["--require-hashes", "-r"]).arg(&wanted).text()?;
+    fs::write(stamp, pinned)?;
+    Ok(())
+}
+
+/// The program in Go, for a namespace; arguments may follow.
+pub fn go(paths: &Paths, namespace: &str) -> Command {
+    let mut command = cmd(built(paths).join("clients"), ["-namespace", namespace, "-samples"]);
+    command.arg(folder(paths).join("samples.yaml"));
+    environment(paths, &mut command);
+    command
+}
+
+/// The program that writes the Go types; it fails when they are not as it would write them.
+pub fn go_types(paths: &Paths) -> Command {
+    let mut command = cmd(built(paths).join("generate"), ["-check", "-root"]);
+    command.arg(&paths.repo);
+    command
+}
+
+/// The program in Python, for a namespace; arguments may follow.
+pub fn python(paths: &Paths, namespace: &str) -> Command {
+    let mut command = Command::new(built(paths).join("python/bin/python"));
+    // No bytecode beside the sources.
+    command
+        .arg("-B")
+        .arg(folder(paths).join("python/clients.py"))
+        .arg(folder(paths).join("samples.yaml"))
+        .arg(namespace);
+    environment(paths, &mut command);
+    command
+}
+
+/// The objects for kubectl, with names. Without those that are there already.
+///
+/// # Errors
+/// `samples.yaml` cannot be read.
+pub fn samples(t: &Test) -> Result<Vec<Sample>> {
+    let text = fs::read_to_string(folder(&t.paths).join("samples.yaml"))?;
+    let text = text.replace("NAMESPACE", &t.namespace).replace("CLIENT", "kubectl");
+    let mut samples: Vec<Sample> = serde_yaml::from_str(&text)?;
+    samples.retain(|sample| sample.existing.is_none());
+    for sample in &mut samples {
+        // Some have no namespace: theirs is part of the name.
+        sample.object["metadata"] = json!({ "name": t.namespace });
+    }
+    Ok(samples)
+}
+
+/// kubectl with objects, in the namespace of the test.
+async fn with_objects(t: &Test, arguments: &[&str], objects: &[Value]) -> Result<crate::cmd::Answer> {
+    let file = t.paths.state.join(format!("{}.json", t.namespace));
+    fs::write(&file, json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())?;
+    let mut command = kubectl(&t.paths, ["-n", &t.namespace]);
+    command.args(arguments).arg("-f").arg(&file);
+    t.run(command).await
+}
+
+/// `kubectl apply` with these arguments.
+///
+/// # Errors
+/// An object is refused.
+pub async fn apply(t: &Test, arguments: &[&str], objects: &[Value]) -> Result<()> {
+    let answer = with_objects(t, &[&["apply"], arguments].concat(), objects).await?;
+    ensure!(answer.ok, "apply {arguments:?}: {}", answer.stderr.trim());
+    Ok(())
+}
+
+/// What `kubectl apply` says of objects that it all refuses.
+///
+/// # Errors
+/// Everything is taken.
+pub async fn refused(t: &Test, arguments: &[&str], objects: &[Value]) -> Result<String> {
+    let answer = with_objects(t, &[&["apply"], arguments].concat(), objects).await?;
+    ensure!(!answer.ok, "apply {arguments:?} is taken: {}", answer.stdout);
+    Ok(answer.stderr)
+}
+
+/// Waits until `kubectl diff` of objects that were applied shows nothing. It reads an object and asks for a dry run one after
+/// the other, so a status that is written in between is a difference, until it is settled.
+///
+/// # Errors
+/// There is a difference that stays.
+pub async fn no_difference(t: &Test, arguments: &[&str], objects: &[Value]) -> Result<()> {
+    poll("kubectl diff to show nothing", PATIENCE, async || {
+        let answer = with_objects(t, &[&["diff"], arguments].concat(), objects).await?;
+        match answer.code {
+            Some(0) => Ok(()),
+            _ => bail!("{arguments:?}: {}{}", answer.stdout, answer.stderr.trim()),
+        }
+    })
+    .await
+}
+
+/// Examples of the guide of our kinds, so that they can be applied in the namespace of the test: with names, and with nothing
+/// that reaches other tests. Each group has no name twice.
+pub fn appliable(t: &Test, examples: Vec<(String, Value)>) -> Vec<Vec<Value>> {
+    let mut groups: Vec<Vec<Value>> = Vec::new();
+    for (number, (_, object)) in examples.into_iter().enumerate() {
+        let kind = object.text("/kind").to_owned();
+        let group = object.text("/apiVersion").split('/').next().unwrap_or_default().to_owned();
+        if !group.ends_with("kruise.io") && group != "kruise.rs" {
+            continue;
+        }
+        let object = applied_here(t, &kind, number, object);
+        let is_there = |other: &Value| other["kind"] == kind && other["metadata"]["name"] == object["metadata"]["name"];
+        match groups.iter_mut().find(|group| !group.iter().any(is_there)) {
+            Some(group) => group.push(object),
+            None => groups.push(vec![object]),
+        }
+    }
+    groups
+}
+
+fn applied_here(t: &Test, kind: &str, number: usize, mut object: Value) -> Value {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("namespace");
+        if let Some(prefix) = metadata.remove("generateName") {
+            metadata.insert("name".into(), format!("{}{number}", prefix.as_str().unwrap_or_default()).into());
+        }
+    }
+    let name = object.text("/metadata/name").to_owned();
+    match kind {
+        "SidecarSet" => {
+            let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": t.namespace } });
+            object.with("/metadata/name", format!("{}-{name}", t.namespace)).with("/spec/namespaceSelector", here)
+        }
+        "ResourceDistribution" => {
+            let here = json!({ "includedNamespaces": { "list": [{ "name": t.namespace }] } });
+            object.with("/metadata/name", format!("{}-{name}", t.namespace)).with("/spec/targets", here)
+        }
+        // On no node: the registries of the guide do not exist.
+        "ImagePullJob" | "ImageListPullJob" => object.with("/spec/selector", json!({ "names": ["no-such-node"] })),
+        _ => object,
+    }
+}
