@@ -12,12 +12,19 @@ KEEP  ?=
 # The build of the image under test: without the ten minutes of link-time optimisation. `make soak` tests the build of releases.
 QUICKER = $${KRUISE_E2E_PROFILE:-load}
 
-.PHONY: help demo record test others site site-check check check-time image manifests bench bench-load bench-scale e2e soak cluster cluster-down clean
+# the versions that a cluster is made of (docs/versions.md): make e2e KUBE=1.37 CONTAINERD=2
+KUBE       ?=
+CONTAINERD ?=
+export KRUISE_E2E_KUBE := $(KUBE)
+export KRUISE_E2E_CONTAINERD := $(CONTAINERD)
+
+.PHONY: help demo record test others site site-check check check-time image manifests bench bench-load bench-scale e2e versions soak cluster cluster-down clean
 
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | column -t -s '|' 2>/dev/null \
 	  || grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST)
-	@echo "  Variables: KEEP=1 leaves the cluster running; E2E_ARGS=name picks end-to-end tests by name."
+	@echo "  Variables: KEEP=1 leaves the cluster running; E2E_ARGS=name picks end-to-end tests by name;"
+	@echo "  KUBE=1.37 CONTAINERD=2 make a cluster of these versions (1.34 and 1.6 without them)."
 
 demo: ## Restart a container on a real node and watch it (KEEP=1 leaves everything running)
 	@export KRUISE_E2E_PROFILE=$${KRUISE_E2E_PROFILE:-quick}
@@ -93,10 +100,14 @@ manifests: ## Write manifests/, the Helm chart and docs/reference.md anew from t
 	cargo run --quiet --locked --bin kruise-rs -- manifests
 	cargo run --quiet --locked --bin kruise-rs -- reference
 
-e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1)
+e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1, KUBE=1.37 CONTAINERD=2)
 	@export KRUISE_E2E_PROFILE=$(QUICKER)
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --only-e2e $(if $(KEEP),--keep) $(E2E_ARGS)
+
+versions: ## Run the core tests on every pair of Kubernetes and containerd and print the table of docs/versions.md with the time of each (KUBE=1.37 picks; the first time each is built for minutes)
+	@trap '$(E2E) down' EXIT
+	$(E2E) versions
 
 bench: ## Measure on a real node, then bench-load; print the figures (BENCH_ARGS='--requests 100 --endurance 1000 --idle 60 --at-once 100')
 	@$(E2E) tools

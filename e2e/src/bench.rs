@@ -55,6 +55,19 @@ pub fn run(paths: &Paths, options: Options) -> Result<()> {
     })
 }
 
+/// Restarts so many containers by requests, beside as many bare stops, and prints the times; those from the call to Completed, in
+/// seconds.
+pub fn restarts(paths: &Paths, requests: usize) -> Result<Vec<f64>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let test = Test::new("restarts").await?;
+        let mut table = Table::default();
+        let times = latency(&test, paths, requests, &mut table).await;
+        test.remove("Namespace", &test.namespace).await?;
+        times
+    })
+}
+
 async fn measure(t: &Test, paths: &Paths, options: Options) -> Result<()> {
     let mut table = Table::default();
     let executable = fs::metadata(paths.product_image().with_file_name("context").join("kruise-rs"));
@@ -132,7 +145,7 @@ struct Seen {
     completed: BTreeMap<String, Instant>,
 }
 
-async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) -> Result<()> {
+async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) -> Result<Vec<f64>> {
     let pods = requests.div_ceil(CONTAINERS_PER_POD);
     let names: Vec<String> = (0..CONTAINERS_PER_POD).map(|i| format!("c{i}")).collect();
     let containers = || names.iter().map(|n| app(n)).collect::<Vec<_>>();
@@ -194,7 +207,7 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
     }
 
     let seen = std::mem::take(&mut *seen.lock().map_err(|_| anyhow::anyhow!("a watch panicked"))?);
-    evaluate(&seen, &events, &ids, &asked, &bare, table)?;
+    let times = evaluate(&seen, &events, &ids, &asked, &bare, table)?;
     let writes = writes(paths, &t.namespace)?;
     let total: usize = writes.values().sum();
     table.row("API writes per request, besides Events", "4", format!("{:.2}", total as f64 / requests as f64));
@@ -206,7 +219,7 @@ async fn latency(t: &Test, paths: &Paths, requests: usize, table: &mut Table) ->
     for name in &all {
         t.gone("Pod", name).await?;
     }
-    Ok(())
+    Ok(times)
 }
 
 /// One request: the moment before the call, and when it was answered.
@@ -225,7 +238,7 @@ fn evaluate(
     asked: &[Asked],
     bare: &[(String, Instant)],
     table: &mut Table,
-) -> Result<()> {
+) -> Result<Vec<f64>> {
     let ready = |path: String| seen.ready.get(&(path, 1));
     let (mut to_exit, mut to_completed, mut end_to_end) = (Vec::new(), Vec::new(), Vec::new());
     for request in asked {
@@ -247,7 +260,7 @@ fn evaluate(
     table.row("bare StopContainer sent -> ready", "", summary(&bare.collect::<Vec<_>>()));
     let open = asked.len() - end_to_end.len();
     table.row(&format!("not Completed after 6 s, of {}", asked.len()), "0", open.to_string());
-    Ok(())
+    Ok(end_to_end)
 }
 
 /// What our service accounts wrote in a namespace, from the API server's audit log.

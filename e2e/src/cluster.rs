@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cmd::{CommandExt, cmd, ctr, kubectl, tail};
+use crate::cmd::{CommandExt, cmd, ctr, kubectl, search_path, tail};
 use crate::config::{self, SERVICE_CIDR, kubelet_dir};
 use crate::paths::{
     API_PORT, BRIDGE, ETCD_PORT, NODE, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_dir, containerd_socket,
 };
 use crate::process::{self, Process, until};
+use crate::versions;
 
 /// In the order in which they are stopped.
 pub const PROGRAMS: &[&str] = &[
@@ -46,11 +47,13 @@ const OWN_KUBELET_DIR: &str = "own-kubelet-dir";
 
 /// Starts a fresh cluster; what an earlier run left is removed first. With `keep`, a cluster that works is left as it is.
 pub fn up(paths: &Paths, keep: bool) -> Result<()> {
-    if keep && healthy(paths) {
+    let same = versions::recorded(&paths.state).is_none_or(|there| there == paths.pair);
+    if keep && same && healthy(paths) {
         println!("the cluster is up: KUBECONFIG={}", paths.kubeconfig().display());
         return Ok(());
     }
-    for tool in ["kube-apiserver", "kubelet", "kubectl", "etcd"] {
+    let built = versions::releases(paths.pair);
+    for tool in built.iter().flat_map(|release| release.programs).chain(&["etcd"]) {
         ensure!(paths.bin(tool).exists(), "{} is missing: run `e2e tools`", paths.bin(tool).display());
     }
     let owner = fs::read_to_string(Path::new(RUN).join("owner")).unwrap_or_default();
@@ -72,6 +75,7 @@ pub fn up(paths: &Paths, keep: bool) -> Result<()> {
     fs::create_dir_all(containerd_dir())?;
     fs::create_dir_all(kubelet_dir())?;
     fs::write(Path::new(RUN).join("owner"), paths.state.as_os_str().as_encoded_bytes())?;
+    versions::record(&paths.state, paths.pair)?;
     remember_kernel_settings(paths)?;
     if !Path::new("/var/lib/kubelet").exists() {
         fs::write(paths.state.join(OWN_KUBELET_DIR), "")?;
@@ -108,7 +112,8 @@ pub fn up(paths: &Paths, keep: bool) -> Result<()> {
         show_logs(paths, &["kubelet", "containerd", "apiserver", "controller-manager"]);
         return Err(error);
     }
-    println!("cluster up in {:.1} s: KUBECONFIG={}", start.elapsed().as_secs_f64(), paths.kubeconfig().display());
+    let (time, kubeconfig) = (start.elapsed().as_secs_f64(), paths.kubeconfig());
+    println!("cluster of {} up in {time:.1} s: KUBECONFIG={}", paths.pair.name(), kubeconfig.display());
     Ok(())
 }
 
@@ -138,11 +143,14 @@ fn start_apiserver(paths: &Paths, node_ip: &str) -> Result<Process> {
         .arg("--service-account-signing-key-file=pki/service-accounts.key")
         .arg(format!("--service-cluster-ip-range={SERVICE_CIDR}"))
         .args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"])
-        .args(["--allow-privileged=true", "--feature-gates=ContainerRestartRules=true"])
+        .arg("--allow-privileged=true")
         // webhooks are reached by their endpoints, with or without kube-proxy
         .arg("--enable-aggregator-routing=true")
         .args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=log/audit.log"])
         .args(["--audit-log-maxsize=200", "--audit-log-maxbackup=2"]);
+    if paths.pair.has_restart_rules() {
+        command.arg("--feature-gates=ContainerRestartRules=true");
+    }
     // a cluster that was made before there was this file goes on without it
     if paths.state.join(config::ADMISSION).exists() {
         command.arg(format!("--admission-control-config-file={}", config::ADMISSION));
@@ -206,7 +214,9 @@ fn users(name: &str) -> [String; 3] {
 }
 
 pub fn start_containerd(paths: &Paths) -> Result<Process> {
-    process::start(paths, "containerd", &mut cmd("containerd", ["-c", "containerd.toml"]))
+    let mut command = cmd(paths.runtime("containerd"), ["-c", "containerd.toml"]);
+    // it looks there for its shim
+    process::start(paths, "containerd", command.env("PATH", search_path(paths)))
 }
 
 pub fn wait_containerd() -> Result<()> {
@@ -344,10 +354,24 @@ fn shim_sockets(state: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(bundles) else { return Vec::new() };
     entries
         .flatten()
-        .filter_map(|e| fs::read_to_string(e.path().join("address")).ok())
-        .filter_map(|address| Some(address.trim().strip_prefix("unix://")?.to_owned()))
+        .filter_map(|e| {
+            // containerd 2 writes how to connect into a file of its own
+            let address = fs::read_to_string(e.path().join("address"));
+            address.or_else(|_| fs::read_to_string(e.path().join("bootstrap.json"))).ok()
+        })
+        .filter_map(|text| shim_socket(&text))
         .filter(|path| path.starts_with("/run/containerd/s/"))
         .collect()
+}
+
+/// The socket that a bundle names: its address, or JSON with the field `address`.
+fn shim_socket(text: &str) -> Option<String> {
+    let json: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    let address = match &json {
+        Some(json) => json.get("address")?.as_str()?,
+        None => text.trim(),
+    };
+    Some(address.strip_prefix("unix://")?.to_owned())
 }
 
 fn unmount_below(dirs: &[&Path]) -> Result<()> {
@@ -468,5 +492,26 @@ pub fn show_logs(paths: &Paths, names: &[&str]) {
         let path = paths.logs().join(format!("{name}.log"));
         let text = fs::read_to_string(&path).unwrap_or_default();
         eprintln!("--- end of {}\n{}", path.display(), tail(&text, 15));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shim_socket;
+
+    #[test]
+    fn a_bundle_names_its_socket_in_both_versions_of_containerd() {
+        for (text, socket) in [
+            ("unix:///run/containerd/s/abc", Some("/run/containerd/s/abc")),
+            ("unix:///run/containerd/s/abc\n", Some("/run/containerd/s/abc")),
+            (
+                r#"{"version":3,"address":"unix:///run/containerd/s/abc","protocol":"ttrpc"}"#,
+                Some("/run/containerd/s/abc"),
+            ),
+            (r#"{"version":3}"#, None),
+            ("vsock://1:2", None),
+        ] {
+            assert_eq!(shim_socket(text).as_deref(), socket, "{text}");
+        }
     }
 }

@@ -120,16 +120,23 @@ fn with_credentials<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(paths: &Paths, p
 /// For programs that use kubectl: the cluster's own, its credentials, and a cache that goes with the cluster (every
 /// cluster has the same address).
 pub fn environment(paths: &Paths, command: &mut Command) {
-    let path = std::env::var("PATH").unwrap_or_default();
     command
-        .env("PATH", format!("{}:{path}", paths.cluster.join("bin").display()))
+        .env("PATH", search_path(paths))
         .env("KUBECONFIG", paths.kubeconfig())
         .env("KUBECACHEDIR", paths.kubectl_cache());
 }
 
+/// The value of `PATH` that finds the cluster's programs first.
+pub fn search_path(paths: &Paths) -> std::ffi::OsString {
+    let before = std::env::var_os("PATH").unwrap_or_default();
+    let all = paths.search().into_iter().chain(std::env::split_paths(&before));
+    // a directory with a colon in its name cannot be in it at all
+    std::env::join_paths(all).unwrap_or(before)
+}
+
 /// containerd's own client on the cluster's socket, in the namespace of Kubernetes.
 pub fn ctr<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(args: I) -> Command {
-    let mut command = Command::new("ctr");
+    let mut command = Command::new(Paths::default().runtime("ctr"));
     command.arg("-a").arg(containerd_socket()).args(["-n", "k8s.io"]).args(args);
     command
 }

@@ -10,6 +10,7 @@ use crate::images::PAUSE;
 use crate::paths::{
     API_PORT, BRIDGE, FAULTY_PORT, NODE, POD_CIDR, PRIVATE_PORT, Paths, REGISTRY_PORT, RUN, containerd_socket,
 };
+use crate::versions::Pair;
 
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 const API_SERVICE_IP: &str = "10.96.0.1";
@@ -218,14 +219,21 @@ podLogsDir: {state}/log/pods
 imageGCHighThresholdPercent: 100
 evictionHard: {{nodefs.available: "0%", imagefs.available: "0%", memory.available: "1Mi"}}
 enforceNodeAllocatable: []
-# alpha in this release
-featureGates: {{ContainerRestartRules: true}}
 maxPods: 250
 tlsCertFile: {state}/pki/kubelet.crt
 tlsPrivateKeyFile: {state}/pki/kubelet.key
-"#,
-        static_pods = paths.static_pods().display()
+{more}"#,
+        static_pods = paths.static_pods().display(),
+        more = kubelet_of(paths.pair)
     )
+}
+
+/// What kubelets of some versions alone know.
+fn kubelet_of(pair: &Pair) -> String {
+    let gates = "# off by default in 1.34\nfeatureGates: {ContainerRestartRules: true}\n";
+    let cgroups = "# a machine may have version 1 of cgroups\nfailCgroupV1: false\n";
+    let lines = [(pair.has_restart_rules(), gates), (pair.knows_fail_cgroup_v1(), cgroups)];
+    lines.into_iter().filter(|(known, _)| *known).map(|(_, line)| line).collect()
 }
 
 fn proxy(paths: &Paths) -> String {
@@ -246,4 +254,20 @@ conntrack: {{maxPerCore: 0, min: 0}}
 /// Where the sockets are; short, see [`RUN`].
 pub fn kubelet_dir() -> std::path::PathBuf {
     Path::new(RUN).join("kubelet")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kubelet_of;
+    use crate::versions::named;
+
+    #[test]
+    fn a_kubelet_is_told_what_its_version_knows() {
+        for (pair, lines) in [("1.30+1.6", 0), ("1.32+1.6", 1), ("1.34+2", 2), ("1.37+2", 2)] {
+            let text = kubelet_of(named(pair).expect("in the list"));
+            let settings = text.lines().filter(|line| !line.starts_with('#')).count();
+            assert_eq!(settings, lines, "{pair}: {text}");
+            assert_eq!(text.contains("failCgroupV1: false"), lines >= 1, "{pair}: {text}");
+        }
+    }
 }

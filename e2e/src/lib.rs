@@ -6,7 +6,8 @@
 //! puts kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`]
 //! and [`scale`] measure, with what `measure` has in common, [`clients`] are programs that use the API as others do, [`player`] plays the nodes for Pods by the thousand and
 //! [`node_images`] those for images, [`random`] makes random histories of CloneSets and [`history`] holds them against
-//! a model, [`suite`] is `make test`, and [`kit`] is for the tests.
+//! a model, [`suite`] is `make test`, and [`kit`] is for the tests. [`versions`] lists the pairs of Kubernetes and containerd
+//! that a cluster may be made of, [`releases`] builds them, and [`matrix`] is `make versions`, which runs [`core_tests`] on all.
 //!
 //! One cluster per machine: ports, the bridge and `/run/kruise-e2e` are fixed.
 
@@ -27,8 +28,10 @@ pub mod clients;
 pub mod cluster;
 pub mod cmd;
 pub mod config;
+pub mod core_tests;
 pub mod demo;
 pub mod deploy;
+mod go_build;
 pub mod guide;
 pub mod history;
 pub mod images;
@@ -37,6 +40,7 @@ pub mod kit;
 #[allow(dead_code, unreachable_pub, reason = "the unit tests of the product include this file as well")]
 mod liveness;
 pub mod load;
+pub mod matrix;
 mod measure;
 pub mod node_images;
 pub mod others;
@@ -47,6 +51,7 @@ pub mod product;
 pub mod random;
 pub mod record;
 pub mod registry_proxy;
+pub mod releases;
 pub mod reproducible;
 pub mod sbom;
 pub mod scale;
@@ -54,3 +59,4 @@ mod scale_images;
 pub mod site;
 pub mod suite;
 pub mod tools;
+pub mod versions;

@@ -3,10 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use e2e::paths::Paths;
 use e2e::tools::UsedBy;
-use e2e::{bench, cluster, demo, deploy, load, others, product, record, reproducible, scale, site, suite, tools};
+use e2e::versions::{self, Pair};
+use e2e::{
+    bench, cluster, demo, deploy, load, matrix, others, product, record, releases, reproducible, scale, site, suite,
+    tools,
+};
 
 #[derive(Parser)]
 #[command(about = "A real Kubernetes node on this machine with kruise-rs on it", version)]
@@ -28,12 +32,26 @@ enum What {
         /// The Debian packages alone, for building the image
         #[arg(long, conflicts_with_all = ["with_kwok", "for_tests"])]
         only_packages: bool,
+        #[command(flatten)]
+        of: Of,
     },
     /// Start a fresh cluster
     Up {
         /// Leave a cluster that works as it is
         #[arg(long)]
         keep: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Run the core tests on every pair of versions, or on those that are named, and print a table
+    Versions {
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Write the checksums of the Go modules of every pair anew, after their list has changed
+    Checksums {
+        #[command(flatten)]
+        of: Of,
     },
     /// Stop the cluster and remove everything it made
     Down,
@@ -176,10 +194,32 @@ enum What {
         /// A stage that is already done, as NAME=SECONDS
         #[arg(long, value_parser = stage)]
         before: Vec<(String, u64)>,
+        #[command(flatten)]
+        of: Of,
         /// Parts of the names of the end-to-end tests to run, and arguments for the test programs
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         filter: Vec<String>,
     },
+}
+
+/// The versions that a cluster is made of.
+#[derive(Args)]
+struct Of {
+    /// Kubernetes, as `1.37`; without it the usual one
+    #[arg(long, env = "KRUISE_E2E_KUBE")]
+    kube: Option<String>,
+    /// containerd, `1.6` or `2`
+    #[arg(long, env = "KRUISE_E2E_CONTAINERD")]
+    containerd: Option<String>,
+}
+
+impl Of {
+    fn paths(&self) -> Result<Paths> {
+        Ok(Paths::of(versions::choose(self.kube.as_deref(), self.containerd.as_deref())?))
+    }
+    fn pairs(&self) -> Result<Vec<&'static Pair>> {
+        versions::fitting(self.kube.as_deref(), self.containerd.as_deref())
+    }
 }
 
 fn main() -> ExitCode {
@@ -196,12 +236,14 @@ fn run(what: What) -> Result<()> {
     let paths = Paths::default();
     match what {
         What::Tools { only_packages: true, .. } => tools::packages(),
-        What::Tools { with_kwok, for_tests, .. } => {
+        What::Tools { with_kwok, for_tests, of, .. } => {
             let others = [(with_kwok, UsedBy::Load), (for_tests, UsedBy::Tests)];
             let wanted: Vec<UsedBy> = others.into_iter().filter(|(wanted, _)| *wanted).map(|(_, by)| by).collect();
-            tools::install(&paths, &wanted)
+            tools::install(&of.paths()?, &wanted)
         }
-        What::Up { keep } => cluster::up(&paths, keep),
+        What::Up { keep, of } => cluster::up(&of.paths()?, keep),
+        What::Versions { of } => matrix::run(&of.pairs()?),
+        What::Checksums { of } => releases::record_checksums(&paths, &of.pairs()?),
         What::Down => cluster::down(&paths),
         What::Status => cluster::status(&paths),
         What::Image => product::build(&paths),
@@ -264,8 +306,8 @@ fn run(what: What) -> Result<()> {
         }
         What::Site { check: true } => site::check(&paths),
         What::Site { check: false } => site::build(&paths),
-        What::Test { only_e2e, keep, rounds, before, filter } => {
-            suite::run(&paths, &suite::Options { only_e2e, keep, rounds, filter, before })
+        What::Test { only_e2e, keep, rounds, before, of, filter } => {
+            suite::run(&of.paths()?, &suite::Options { only_e2e, keep, rounds, filter, before })
         }
     }
 }

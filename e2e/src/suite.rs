@@ -29,7 +29,11 @@ pub struct Options {
 const SLOWEST: usize = 12;
 
 /// So many failed tests of a program are run once more; when there are more of them, the product or the cluster is ill.
-const RUN_AGAIN: usize = 2;
+pub(crate) const RUN_AGAIN: usize = 2;
+
+/// The programs of tests, and how many tests run beside each other. Most of a test is waiting, so there are many more of them
+/// than processors.
+pub(crate) const PROGRAMS: [(&str, usize); 2] = [("parallel", 8), ("serial", 1)];
 
 struct Stages {
     done: Vec<(String, Duration, bool)>,
@@ -95,11 +99,11 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     })?;
     stages.run("deploy", || deploy::deploy(paths))?;
     for _ in 0..options.rounds.max(1) {
-        // most of a test is waiting, so there are many more of them than processors
         let mut again = Vec::new();
-        let parallel = stages.run("e2e, in parallel", || tests(paths, options, "parallel", 8, &mut again));
+        let [(beside, threads), (alone, one)] = PROGRAMS;
+        let parallel = stages.run("e2e, in parallel", || tests(paths, options, beside, threads, &mut again));
         // the others too, so that one run says all that is wrong
-        let serial = stages.run("e2e, disruptive", || tests(paths, options, "serial", 1, &mut again));
+        let serial = stages.run("e2e, disruptive", || tests(paths, options, alone, one, &mut again));
         stages.again.append(&mut again);
         stages.tests = slowest(&fs::read_to_string(paths.durations()).unwrap_or_default());
         parallel.and(serial)?;
@@ -115,7 +119,7 @@ fn meanwhile(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()
         stages.run("unit tests", || cargo(paths, &unit).show())?;
         stages.run("promtool, Argo CD's Lua", || others::check(paths))?;
     }
-    stages.run("build the e2e tests", || e2e_tests(paths, "parallel").args(["--test", "serial", "--no-run"]).show())?;
+    stages.run("build the e2e tests", || build_tests(paths))?;
     stages.run("cluster up", || cluster::up(paths, false))
 }
 
@@ -146,17 +150,10 @@ fn e2e_tests(paths: &Paths, name: &str) -> Command {
 /// Runs one program of tests. Most of what these tests do is wait with a deadline, and a machine may stand still for longer:
 /// what fails among others is run once more by itself, and is named in the table at the end when it passes then.
 fn tests(paths: &Paths, options: &Options, name: &str, threads: usize, again: &mut Vec<String>) -> Result<()> {
-    let run = |arguments: &[String], threads: usize| {
-        let mut command = e2e_tests(paths, name);
-        command.args(["--quiet", "--", &format!("--test-threads={threads}")]).args(arguments);
-        command.env("KRUISE_E2E_STATE", &paths.state).show_and_keep()
-    };
-    let (succeeded, output) = run(&options.filter, threads)?;
-    if succeeded {
+    let failed = failures(paths, name, threads, &options.filter)?;
+    if failed.is_empty() {
         return Ok(());
     }
-    let failed = failures(&output);
-    ensure!(!failed.is_empty(), "the {name} tests did not come to their end");
     // a soak looks for what fails now and then
     ensure!(
         failed.len() <= RUN_AGAIN && options.rounds <= 1,
@@ -165,15 +162,35 @@ fn tests(paths: &Paths, options: &Options, name: &str, threads: usize, again: &m
         failed.join(", ")
     );
     println!("==> once more, by itself: {}", failed.join(", "));
-    let exact: Vec<String> = std::iter::once("--exact".to_owned()).chain(failed.iter().cloned()).collect();
-    let (succeeded, _) = run(&exact, 1)?;
-    ensure!(succeeded, "{name} tests failed again: {}", failed.join(", "));
+    let still = failures(paths, name, 1, &exactly(&failed))?;
+    ensure!(still.is_empty(), "{name} tests failed again: {}", still.join(", "));
     again.extend(failed);
     Ok(())
 }
 
+/// The arguments for the test program that run these tests and no other.
+pub(crate) fn exactly(names: &[impl ToString]) -> Vec<String> {
+    std::iter::once("--exact".to_owned()).chain(names.iter().map(ToString::to_string)).collect()
+}
+
+/// Runs one program of tests, `parallel` or `serial`, so many at a time; which of them fail. An error when the program does not
+/// come to its end.
+pub(crate) fn failures(paths: &Paths, name: &str, threads: usize, arguments: &[String]) -> Result<Vec<String>> {
+    let mut command = e2e_tests(paths, name);
+    command.args(["--quiet", "--", &format!("--test-threads={threads}")]).args(arguments);
+    let (succeeded, output) = command.env("KRUISE_E2E_STATE", &paths.state).show_and_keep()?;
+    let failed = if succeeded { Vec::new() } else { listed(&output) };
+    ensure!(succeeded || !failed.is_empty(), "the {name} tests did not come to their end");
+    Ok(failed)
+}
+
+/// Builds both programs of tests.
+pub(crate) fn build_tests(paths: &Paths) -> Result<()> {
+    e2e_tests(paths, "parallel").args(["--test", "serial", "--no-run"]).show()
+}
+
 /// The names of the tests that failed, from the list at the end of what their program printed.
-fn failures(output: &str) -> Vec<String> {
+fn listed(output: &str) -> Vec<String> {
     let Some((_, list)) = output.rsplit_once("\nfailures:\n") else { return Vec::new() };
     list.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
 }
@@ -186,8 +203,8 @@ mod reading {
     fn the_failed_tests_are_read_from_the_list_at_the_end() {
         let output = "\nrunning 3 tests\n.F\nfailures:\n\n---- a::first stdout ----\n    indented\nError: no\n\n\
                       failures:\n    a::first\n    b::second\n\ntest result: FAILED. 1 passed; 2 failed;\n";
-        assert_eq!(failures(output), ["a::first", "b::second"]);
-        assert_eq!(failures("test result: ok. 3 passed\n"), Vec::<String>::new());
-        assert_eq!(failures("running 3 tests\n.."), Vec::<String>::new(), "a program that was killed");
+        assert_eq!(listed(output), ["a::first", "b::second"]);
+        assert_eq!(listed("test result: ok. 3 passed\n"), Vec::<String>::new());
+        assert_eq!(listed("running 3 tests\n.."), Vec::<String>::new(), "a program that was killed");
     }
 }

@@ -1,15 +1,17 @@
-//! What a new machine lacks: Debian packages, and the programs of Kubernetes and etcd, which are built as ordinary Go
-//! tools from the modules pinned in `tools/*/go.mod`. Everything that is there already is left alone within a second.
+//! What a new machine lacks: Debian packages, and programs that are built as ordinary Go tools: etcd and others from the
+//! modules pinned in `tools/*/go.mod`, Kubernetes and containerd in the versions of a pair ([`releases`]). Everything that
+//! is there already is left alone within a second.
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::clients;
-use crate::cmd::{CommandExt, cmd, tail};
+use crate::cmd::{CommandExt, cmd};
+use crate::go_build::Build;
 use crate::paths::Paths;
+use crate::{releases, versions};
 
 const PACKAGES: &[&str] = &[
     "buildah",
@@ -31,6 +33,7 @@ const PACKAGES: &[&str] = &[
 /// What the end-to-end tests alone need.
 const TEST_PACKAGES: &[&str] = &["python3-venv"];
 
+/// A module that is kept in the repository, with its `go.mod`.
 struct Module {
     dir: &'static str,
     programs: &'static [&'static str],
@@ -52,12 +55,6 @@ pub enum UsedBy {
 
 const MODULES: &[Module] = &[
     Module { dir: "etcd", programs: &["etcd"], import: "go.etcd.io/etcd/server/v3", used_by: UsedBy::Cluster },
-    Module {
-        dir: "k8s",
-        programs: &["kube-apiserver", "kube-controller-manager", "kubelet", "kubectl", "kube-proxy", "kube-scheduler"],
-        import: "k8s.io/kubernetes/cmd/{}",
-        used_by: UsedBy::Cluster,
-    },
     // the last kubectl that takes every DaemonSet that owns a Pod for one of apps/v1
     Module {
         dir: "kubectl-1.33",
@@ -70,11 +67,14 @@ const MODULES: &[Module] = &[
     Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/kwok", used_by: UsedBy::Load },
 ];
 
-/// Installs and builds what a cluster and these others need and is missing.
+/// Installs and builds what a cluster and these others need and is missing, Kubernetes and containerd as the pair says.
 pub fn install(paths: &Paths, others: &[UsedBy]) -> Result<()> {
     packages()?;
     for module in MODULES.iter().filter(|m| m.used_by == UsedBy::Cluster || others.contains(&m.used_by)) {
-        build(paths, module)?;
+        build_module(paths, module)?;
+    }
+    for release in versions::releases(paths.pair) {
+        releases::provide(paths, &release)?;
     }
     if others.contains(&UsedBy::Tests) {
         promtool(paths)?;
@@ -86,7 +86,7 @@ pub fn install(paths: &Paths, others: &[UsedBy]) -> Result<()> {
 
 /// Builds the program that runs health checks as Argo CD does.
 pub fn argocd_health(paths: &Paths) -> Result<()> {
-    MODULES.iter().filter(|module| module.dir == "argocd").try_for_each(|module| build(paths, module))
+    MODULES.iter().filter(|module| module.dir == "argocd").try_for_each(|module| build_module(paths, module))
 }
 
 /// Takes promtool out of Debian's package of Prometheus, which is not installed: installing it would start a server.
@@ -152,7 +152,7 @@ fn is_installed(package: &str) -> bool {
         .is_ok_and(|a| a.ok && a.stdout == "installed")
 }
 
-fn build(paths: &Paths, module: &Module) -> Result<()> {
+fn build_module(paths: &Paths, module: &Module) -> Result<()> {
     let sources = paths.repo.join("e2e/tools").join(module.dir);
     let pinned = fs::read_to_string(sources.join("go.mod")).with_context(|| format!("read {}", sources.display()))?;
     // what was built is remembered as the go.mod it was built from, and a program of our own as its source too
@@ -162,25 +162,17 @@ fn build(paths: &Paths, module: &Module) -> Result<()> {
     if there && fs::read_to_string(&stamp).is_ok_and(|built| built == pinned) {
         return Ok(());
     }
-    fs::create_dir_all(paths.bin(""))?;
-    let mut flags = "-s -w".to_owned();
-    if let Some(version) = version_of(&pinned, "k8s.io/kubernetes") {
-        let minor = version.split('.').nth(1).unwrap_or_default();
-        let package = "k8s.io/component-base/version";
-        flags += &format!(" -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}");
-    }
-    let (start, names) = (Instant::now(), module.programs.join(", "));
-    let mut go = cmd("go", ["build", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]);
-    match module.programs {
-        [program] => go.arg(paths.bin(program)).arg(module.import),
-        // One call for all of them: while one is linked, which takes one processor, others are compiled.
-        programs => go.arg(paths.bin("")).args(programs.iter().map(|program| module.import.replace("{}", program))),
+    let version = version_of(&pinned, "k8s.io/kubernetes");
+    let flags = version.map(|version| versions::kubernetes_flags(version.trim_start_matches('v'))).unwrap_or_default();
+    let build = Build {
+        sources,
+        into: paths.programs(),
+        programs: module.programs,
+        import: module.import,
+        tags: "",
+        flags: format!("-s -w{flags}"),
     };
-    let answer = go.current_dir(&sources).env("CGO_ENABLED", "0").answer()?;
-    if !answer.ok {
-        bail!("cannot build {names}:\n{}", tail(&answer.stderr, 30));
-    }
-    println!("built {names} in {} s", start.elapsed().as_secs());
+    build.run()?;
     fs::write(stamp, pinned)?;
     Ok(())
 }

@@ -196,6 +196,8 @@ pub(super) async fn within<T>(
 /// In an error without a code: the same call may succeed later. containerd wraps the errors of its shims this way.
 const PASSING: [&str; 6] =
     ["deadline exceeded", "failed to get task", "busy", "unavailable", "try again", "connection refused"];
+/// In an error without a code: the container is not there. Older containerd says the first, cri-dockerd the second.
+const UNKNOWN: [&str; 2] = ["not found", "no such container"];
 /// In an error without a code: the same call is refused each time.
 const REFUSED: [&str; 4] = ["permission denied", "operation not permitted", "invalid argument", "not implemented"];
 
@@ -218,8 +220,7 @@ fn classify(call: &'static str, status: &Status) -> CriError {
             // A container without the program that was to be run: "executable file not found in $PATH".
             let no_program = words.contains("executable file not found");
             let passing = says(&PASSING);
-            if !passing && !no_program && words.contains("not found") {
-                // Older containerd reports an unknown container without the code for it.
+            if !passing && !no_program && says(&UNKNOWN) {
                 return CriError::NotFound { call, message };
             }
             passing || !(no_program || says(&REFUSED))
@@ -249,6 +250,28 @@ mod tests {
         assert!(matches!(classify("ExecSync", &Status::unknown(words)), CriError::Runtime { .. }));
         assert!(classify("StopContainer", &Status::unavailable("connection refused")).is_transient());
         assert!(!classify("StopContainer", &Status::internal("boom")).is_transient());
+    }
+
+    /// As the runtimes word it, each in its own way; recorded from their logs and from kubelet's.
+    #[test]
+    fn every_runtime_says_in_its_own_way_that_a_container_is_not_there() {
+        for (runtime, status) in [
+            ("containerd", Status::not_found("an error occurred when try to find container \"41a\": not found")),
+            ("containerd, older", Status::unknown("an error occurred when try to find container \"41a\": not found")),
+            (
+                "CRI-O",
+                Status::not_found("could not find container \"41a\": container with ID starting with 41a not found"),
+            ),
+            ("cri-dockerd", Status::not_found("Error response from daemon: No such container: 41a")),
+            ("cri-dockerd, a status", Status::unknown("Error: No such container: 41a")),
+            (
+                "cri-dockerd, older",
+                Status::unknown("Error response from daemon: {\"message\":\"No such container: 41a\"}"),
+            ),
+        ] {
+            let error = classify("ContainerStatus", &status);
+            assert!(matches!(error, CriError::NotFound { .. }), "{runtime}: {error:?}");
+        }
     }
 
     #[test]

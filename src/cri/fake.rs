@@ -73,6 +73,12 @@ pub struct World {
     pub calls: Vec<Call>,
     /// Answers to the next StopContainer calls; when empty, stops succeed.
     pub stop_errors: Vec<Status>,
+    /// The answer to Version, for another runtime than the usual one.
+    pub version: Option<VersionResponse>,
+    /// What each stream of container events brings before it ends.
+    pub events: Vec<ContainerEventResponse>,
+    /// Streams of container events that were opened.
+    pub event_streams: usize,
     /// Learns of every container that a StopContainer ended: who plays kubelet starts the next one.
     pub on_stop: Option<mpsc::UnboundedSender<ContainerStatus>>,
 }
@@ -183,15 +189,16 @@ impl Service {
 
 #[tonic::async_trait]
 impl server::RuntimeService for Service {
-    type GetContainerEventsStream = tokio_stream::Empty<Result<ContainerEventResponse, Status>>;
+    type GetContainerEventsStream = tokio_stream::Iter<std::vec::IntoIter<Result<ContainerEventResponse, Status>>>;
 
     async fn version(&self, _: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
-        Ok(Response::new(VersionResponse {
+        let usual = || VersionResponse {
             version: "0.1.0".into(),
             runtime_name: "containerd".into(),
             runtime_version: "1.6.20".into(),
             runtime_api_version: "v1".into(),
-        }))
+        };
+        Ok(Response::new(self.world.lock().unwrap().version.clone().unwrap_or_else(usual)))
     }
 
     async fn stop_container(
@@ -276,7 +283,10 @@ impl server::RuntimeService for Service {
         &self,
         _: Request<GetEventsRequest>,
     ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
-        Ok(Response::new(tokio_stream::empty()))
+        let mut world = self.world.lock().unwrap();
+        world.event_streams += 1;
+        let events: Vec<_> = world.events.iter().cloned().map(Ok).collect();
+        Ok(Response::new(tokio_stream::iter(events)))
     }
 }
 

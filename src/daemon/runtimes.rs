@@ -143,7 +143,10 @@ async fn follow_events(client: Client, changed: mpsc::Sender<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cri::fake::FakeRuntime;
+    use crate::cri::{
+        fake::FakeRuntime,
+        proto::{ContainerEventResponse, PodSandboxMetadata, PodSandboxStatus},
+    };
 
     #[tokio::test]
     async fn a_runtime_whose_socket_appears_later_is_found() {
@@ -156,6 +159,76 @@ mod tests {
         std::os::unix::fs::symlink(&runtime.socket, &late).unwrap();
         runtimes.wait_for_any().await;
         assert_eq!(runtimes.names(), ["containerd"]);
+        task.abort();
+    }
+
+    fn event(kind: ContainerEventType, pod: &str) -> ContainerEventResponse {
+        let metadata = PodSandboxMetadata { uid: pod.into(), ..Default::default() };
+        ContainerEventResponse {
+            container_event_type: kind.into(),
+            pod_sandbox_status: Some(PodSandboxStatus { metadata: Some(metadata), ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    /// What the runtimes answer to Version, as `crictl version` prints it: container ids begin with the name, and events are
+    /// asked for where kubelet does not lose them.
+    #[tokio::test]
+    async fn runtimes_go_by_their_name_and_events_are_followed_where_all_get_them() {
+        for (name, version, api, followed) in [
+            ("containerd", "1.6.20~ds1", "v1", false),
+            ("containerd", "v1.7.27", "v1", false),
+            ("containerd", "2.4.2", "v1", true),
+            ("cri-o", "1.32.1", "v1", true),
+            // cri-dockerd answers with the version of Docker
+            ("docker", "27.4.1", "v1", false),
+            ("docker", "20.10.17", "1.41.0", false),
+        ] {
+            let runtime = FakeRuntime::start();
+            {
+                let mut world = runtime.world();
+                world.version = Some(VersionResponse {
+                    version: "0.1.0".into(),
+                    runtime_name: name.into(),
+                    runtime_version: version.into(),
+                    runtime_api_version: api.into(),
+                });
+                world.events = vec![
+                    event(ContainerEventType::ContainerCreatedEvent, "created"),
+                    event(ContainerEventType::ContainerStoppedEvent, "stopped"),
+                    event(ContainerEventType::ContainerStartedEvent, "started"),
+                ];
+            }
+            let runtimes = Runtimes::default();
+            let (changed, mut events) = mpsc::channel(10);
+            // It goes when the runtime has been listed, just before its events are asked for.
+            let (first_look, mut looked) = mpsc::channel(1);
+            let task = tokio::spawn(discover(runtime.socket.clone(), runtimes.clone(), first_look, changed));
+            assert_eq!(looked.recv().await, None);
+            assert_eq!(runtimes.names(), [name], "{name} {version}");
+            if followed {
+                assert_eq!(events.recv().await.as_deref(), Some("stopped"), "{name} {version}");
+                assert_eq!(events.recv().await.as_deref(), Some("started"), "{name} {version}");
+            } else {
+                // On the same connection a call for events would have come before this one.
+                runtimes.get(name).unwrap().version().await.unwrap();
+                assert_eq!(events.try_recv(), Err(mpsc::error::TryRecvError::Empty), "{name} {version}");
+            }
+            assert_eq!(runtime.world().event_streams, usize::from(followed), "{name} {version}");
+            task.abort();
+        }
+    }
+
+    /// CRI-O ends each stream at once unless its setting `enable_pod_events` is on.
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_ends_each_stream_at_once_is_asked_again_now_and_then() {
+        let (runtime, client) = FakeRuntime::in_memory();
+        let (changed, mut events) = mpsc::channel(10);
+        let task = tokio::spawn(follow_events(client, changed));
+        tokio::time::sleep(EVENTS_RETRY * 3 + EVENTS_RETRY / 2).await;
+        assert_eq!(runtime.world().event_streams, 4);
+        runtime.world().events = vec![event(ContainerEventType::ContainerStoppedEvent, "pod")];
+        assert_eq!(events.recv().await.as_deref(), Some("pod"), "it has been switched on");
         task.abort();
     }
 }

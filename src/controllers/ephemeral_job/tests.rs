@@ -58,7 +58,8 @@ impl World {
     fn new() -> Self {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
         let (writes, refused): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<String>>>) = Default::default();
-        let (notes, statuses): (Arc<Mutex<Vec<u16>>>, Arc<Mutex<Vec<u16>>>) = Default::default();
+        let notes: Arc<Mutex<Vec<u16>>> = Arc::default();
+        let statuses: Arc<Mutex<Vec<u16>>> = Arc::default();
         let context = in_memory::context({
             let (server, writes, refused) = (server.clone(), writes.clone(), refused.clone());
             let (notes, statuses) = (notes.clone(), statuses.clone());
