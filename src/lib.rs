@@ -1,6 +1,5 @@
 //! kruise-rs: restart containers inside running Pods, and the OpenKruise API, in one executable.
 
-pub mod api;
 pub mod budgets;
 pub mod cli;
 pub mod controllers;
@@ -15,6 +14,9 @@ pub mod reference;
 pub mod roles;
 pub mod runtime;
 pub mod webhook;
+
+#[doc(inline)]
+pub use kruise_rs_api as api;
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -536,7 +536,7 @@ mod tests {
 
     /// A status in which nothing was counted yet, as it is written.
     fn empty_status(kind: &str) -> Option<serde_json::Value> {
-        use crate::api::{
+        use crate::{
             apps::{
                 broadcast_job, clone_set, daemon_set, ephemeral_job, image_list_pull_job, image_pull_job, node_image,
                 resource_distribution, sidecar_set, stateful_set, united_deployment,

@@ -1,6 +1,18 @@
 //! The custom resources that kruise-rs serves, and every key it reads or writes on other objects.
 //!
-//! LEAF: imports nothing of ours. The documentation of the types becomes the text of `kubectl explain`.
+//! A crate of its own, so that other programs can use the types with a client of `kube`; they choose the version of Kubernetes by a
+//! feature of `k8s-openapi`:
+//!
+//! ```
+//! use kruise_rs_api::apps::clone_set::CloneSet;
+//! use kube::Resource;
+//!
+//! assert_eq!(CloneSet::api_version(&()), "apps.kruise.io/v1alpha1");
+//! // let sets: kube::Api<CloneSet> = kube::Api::namespaced(client, "shop");
+//! ```
+//!
+//! LEAF: imports nothing of ours; the executable knows it as `crate::api`. The documentation of the types becomes the text of
+//! `kubectl explain`.
 //! To add a kind: write its file, add one line to [`kinds::KINDS`]. `manifests/` and start-up follow from the table.
 
 #![warn(missing_docs)]

@@ -14,7 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::date_time;
+use crate::date_time;
 
 /// `spec.parallelism` where nobody wrote one: all nodes at once.
 pub const DEFAULT_PARALLELISM: i32 = i32::MAX;
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_that_of_0_1_with_one_schema_for_both_versions() {
-        let rendered = json!(crate::api::broadcast_jobs());
+        let rendered = json!(crate::broadcast_jobs());
         let versions = rendered["spec"]["versions"].as_array().unwrap();
         let [stored, served] = versions.as_slice() else { panic!("{} versions", versions.len()) };
         for (version, name, storage) in [(stored, "v1beta1", true), (served, "v1alpha1", false)] {

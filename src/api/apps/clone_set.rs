@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{lifecycle::Lifecycle, strategies::UpdateType};
-use crate::api::{date_time, rules::selector_stays};
+use crate::{date_time, rules::selector_stays};
 
 /// What a CloneSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

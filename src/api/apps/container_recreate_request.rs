@@ -18,7 +18,7 @@ use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{
+use crate::{
     conditions, date_time,
     rules::{items_stay, stays},
 };
@@ -432,13 +432,13 @@ impl ContainerRecreateRequest {
 
     /// Whether the manager restarts the containers (method PodSpec), and not the node's daemon.
     pub fn is_served_by_manager(&self) -> bool {
-        use crate::api::labels::{CRR_METHOD, CRR_METHOD_POD_SPEC};
+        use crate::labels::{CRR_METHOD, CRR_METHOD_POD_SPEC};
         self.labels().get(CRR_METHOD).is_some_and(|method| method == CRR_METHOD_POD_SPEC)
     }
 
     /// The UID of the Pod that the request means, from the label that admission sets.
     pub fn pod_uid(&self) -> &str {
-        self.labels().get(crate::api::labels::CRR_POD_UID).map_or("", String::as_str)
+        self.labels().get(crate::labels::CRR_POD_UID).map_or("", String::as_str)
     }
 }
 
@@ -456,7 +456,7 @@ mod tests {
     #[test]
     fn every_field_of_the_spec_is_in_the_rule_that_it_stays() {
         let rule = spec_stays();
-        let crd = json!(crate::api::container_recreate_requests());
+        let crd = json!(crate::container_recreate_requests());
         for version in crd["spec"]["versions"].as_array().unwrap() {
             let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
             assert_eq!(spec["x-kubernetes-validations"][0]["rule"], rule);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{lifecycle::Lifecycle, stateful_set::StatefulSetCondition};
-use crate::api::rules::selector_stays;
+use crate::rules::selector_stays;
 
 /// What a DaemonSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_that_of_4_1() {
-        let rendered = json!(crate::api::daemon_sets());
+        let rendered = json!(crate::daemon_sets());
         let versions = rendered["spec"]["versions"].as_array().unwrap();
         let [stored, served] = versions.as_slice() else { panic!("{} versions", versions.len()) };
         for (version, name, storage) in [(stored, "v1beta1", true), (served, "v1alpha1", false)] {
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn edge_40_the_selector_cannot_be_changed() {
-        for version in json!(crate::api::daemon_sets())["spec"]["versions"].as_array().unwrap() {
+        for version in json!(crate::daemon_sets())["spec"]["versions"].as_array().unwrap() {
             let selector = &version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["selector"];
             assert_eq!(selector["x-kubernetes-validations"][0]["rule"], selector_stays(""));
         }

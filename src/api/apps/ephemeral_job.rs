@@ -14,7 +14,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::date_time;
+use crate::date_time;
 
 /// The most containers of one job. A Pod keeps them for good.
 pub const MOST_CONTAINERS: usize = 32;
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn conditions_of_openkruise_are_kept() {
-        let crd = json!(crate::api::ephemeral_jobs());
+        let crd = json!(crate::ephemeral_jobs());
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let item = &schema["properties"]["status"]["properties"]["conditions"]["items"];
         assert_eq!(item["required"], json!(["status", "type"]));

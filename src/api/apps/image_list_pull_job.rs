@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::image_pull_job::{
     CompletionPolicy, ImagePullJobSpec, LONGEST_IMAGE, NodeSelector, PullPolicy, SandboxConfig, secret_names,
 };
-use crate::api::{conditions, date_time};
+use crate::{conditions, date_time};
 
 /// The most images of one list.
 pub const MOST_IMAGES: usize = 255;
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn images_and_tags_are_plain_lists() {
-        for crd in [crate::api::image_list_pull_jobs(), crate::api::node_images()] {
+        for crd in [crate::image_list_pull_jobs(), crate::node_images()] {
             for version in crd.spec.versions {
                 let spec = &serde_json::json!(version.schema)["openAPIV3Schema"]["properties"]["spec"]["properties"];
                 let tags = &spec["images"]["additionalProperties"]["properties"]["tags"];

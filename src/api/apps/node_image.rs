@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::image_pull_job::{DEFAULT_BACKOFF_LIMIT, DEFAULT_TIMEOUT_SECONDS, SandboxConfig};
-use crate::api::date_time;
+use crate::date_time;
 
 /// The most images of one node.
 pub const MOST_IMAGES: usize = 256;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::pod_probe_marker::probe;
-use crate::api::date_time;
+use crate::date_time;
 
 /// What is probed on the node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

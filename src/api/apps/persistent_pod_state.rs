@@ -10,7 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions;
+use crate::conditions;
 
 /// Value of [`PersistentPodStateSpec::persistent_pod_state_retention_policy`], and its meaning while it is empty.
 pub const WHEN_SCALED: &str = "WhenScaled";
@@ -70,7 +70,7 @@ pub struct StateTarget {
 impl StateTarget {
     /// Its API group; empty for core.
     pub fn group(&self) -> &str {
-        crate::api::group_of(&self.api_version)
+        crate::group_of(&self.api_version)
     }
 }
 

@@ -14,7 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::{conditions, rules::selector_stays};
+use crate::{conditions, rules::selector_stays};
 
 /// Which Pods are probed, and how.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

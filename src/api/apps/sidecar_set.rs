@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::clone_set::{PriorityStrategy, ScatterTerm};
-use crate::api::conditions;
+use crate::conditions;
 
 /// What a SidecarSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_that_of_a1() {
-        let rendered = json!(crate::api::sidecar_sets());
+        let rendered = json!(crate::sidecar_sets());
         assert_eq!(rendered["spec"]["scope"], "Cluster");
         assert_eq!(rendered["spec"]["names"]["shortNames"], json!(["scs"]));
         assert_eq!(rendered["spec"]["conversion"]["strategy"], "None");

@@ -17,7 +17,7 @@ use super::{
     clone_set::{InPlaceUpdateStrategy, PriorityStrategy},
     lifecycle::Lifecycle,
 };
-use crate::api::{date_time, rules::selector_stays};
+use crate::{date_time, rules::selector_stays};
 
 /// What a StatefulSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -271,7 +271,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::CRDS;
+    use crate::CRDS;
 
     /// Every recorded StatefulSet, as the API server gave it: one object, created and updated, in both versions.
     const RECORDED: &str = include_str!("testdata/stateful_sets.json");

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::united_deployment::UnitedCondition;
-use crate::api::conditions;
+use crate::conditions;
 
 /// Value of [`SpreadStrategy::type_`].
 pub const ADAPTIVE: &str = "Adaptive";
@@ -78,7 +78,7 @@ pub struct SpreadTarget {
 impl SpreadTarget {
     /// Its API group; empty for core.
     pub fn group(&self) -> &str {
-        crate::api::group_of(&self.api_version)
+        crate::group_of(&self.api_version)
     }
 }
 

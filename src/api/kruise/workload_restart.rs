@@ -14,7 +14,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{
+use crate::{
     conditions,
     crr::RecreateStrategy,
     date_time,
@@ -312,6 +312,6 @@ impl WorkloadRestartStatus {
     }
     /// Whether the round has ended, well or badly.
     pub fn has_ended(&self) -> bool {
-        self.is_true(crate::api::labels::CONDITION_COMPLETE) || self.is_true(crate::api::labels::CONDITION_FAILED)
+        self.is_true(crate::labels::CONDITION_COMPLETE) || self.is_true(crate::labels::CONDITION_FAILED)
     }
 }

@@ -14,7 +14,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::{conditions, rules::optional_selector_stays};
+use crate::{conditions, rules::optional_selector_stays};
 
 /// Which Pods are protected, and how many of them may be out of service. The Pods are fixed; the number may be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ pub struct BudgetTarget {
 impl BudgetTarget {
     /// Its API group; empty for core.
     pub fn group(&self) -> &str {
-        crate::api::group_of(&self.api_version)
+        crate::group_of(&self.api_version)
     }
 }
 

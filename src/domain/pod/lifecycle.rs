@@ -14,19 +14,25 @@ use serde_json::Value;
 
 use crate::api::apps::lifecycle::{Hook, Lifecycle};
 
-impl Hook {
+/// What a hook of the API means for a Pod.
+pub trait HookRules {
+    /// Whether it names nothing.
+    fn is_empty(&self) -> bool;
+    /// Whether anything of the hook is on the Pod. A label that the Pod lacks does not match an empty value.
+    fn is_hooked(&self, pod: &impl Hooked) -> bool;
+    /// Whether all of the hook is on the Pod.
+    fn is_all_hooked(&self, pod: &impl Hooked) -> bool;
+}
+
+impl HookRules for Hook {
     fn is_empty(&self) -> bool {
         self.labels_handler.is_empty() && self.finalizers_handler.is_empty()
     }
-
-    /// Whether anything of the hook is on the Pod. A label that the Pod lacks does not match an empty value.
-    pub fn is_hooked(&self, pod: &impl Hooked) -> bool {
+    fn is_hooked(&self, pod: &impl Hooked) -> bool {
         self.labels_handler.iter().any(|(key, value)| pod.label(key) == Some(value))
             || self.finalizers_handler.iter().any(|finalizer| pod.has_finalizer(finalizer))
     }
-
-    /// Whether all of the hook is on the Pod.
-    pub fn is_all_hooked(&self, pod: &impl Hooked) -> bool {
+    fn is_all_hooked(&self, pod: &impl Hooked) -> bool {
         self.labels_handler.iter().all(|(key, value)| pod.label(key) == Some(value))
             && self.finalizers_handler.iter().all(|finalizer| pod.has_finalizer(finalizer))
     }
@@ -61,19 +67,26 @@ pub fn first_state(hooks: &Lifecycle, template: &Value) -> State {
     }
 }
 
-impl Lifecycle {
+/// What the hooks of a workload mean for a Pod.
+pub trait LifecycleRules {
     /// Whether a deletion has to wait.
-    pub fn holds_deletion(&self, pod: &impl Hooked) -> bool {
+    fn holds_deletion(&self, pod: &impl Hooked) -> bool;
+    /// Whether an update in place has to wait.
+    fn holds_update(&self, pod: &impl Hooked) -> bool;
+    /// What an update in place of a Pod in this state begins with.
+    fn before_update<'a>(&self, pod: &impl Hooked, state: &'a State) -> BeforeUpdate<'a>;
+    /// Whether a deletion that has been announced to the Pod cannot be taken back.
+    fn deletion_is_final(&self) -> bool;
+}
+
+impl LifecycleRules for Lifecycle {
+    fn holds_deletion(&self, pod: &impl Hooked) -> bool {
         self.pre_delete.as_ref().is_some_and(|hook| hook.is_hooked(pod))
     }
-
-    /// Whether an update in place has to wait.
-    pub fn holds_update(&self, pod: &impl Hooked) -> bool {
+    fn holds_update(&self, pod: &impl Hooked) -> bool {
         self.in_place_update.as_ref().is_some_and(|hook| hook.is_hooked(pod))
     }
-
-    /// What an update in place of a Pod in this state begins with.
-    pub fn before_update<'a>(&self, pod: &impl Hooked, state: &'a State) -> BeforeUpdate<'a> {
+    fn before_update<'a>(&self, pod: &impl Hooked, state: &'a State) -> BeforeUpdate<'a> {
         let is_held = self.holds_update(pod);
         match state {
             State::None | State::PreparingNormal | State::Normal if is_held => {
@@ -89,9 +102,7 @@ impl Lifecycle {
             State::Unknown(state) => BeforeUpdate::UnknownState(state),
         }
     }
-
-    /// Whether a deletion that has been announced to the Pod cannot be taken back.
-    pub fn deletion_is_final(&self) -> bool {
+    fn deletion_is_final(&self) -> bool {
         [&self.pre_delete, &self.in_place_update].into_iter().flatten().any(|hook| hook.mark_pod_not_ready)
     }
 }

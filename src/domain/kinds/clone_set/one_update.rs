@@ -13,7 +13,7 @@ use crate::{
         budgets::unavailable::Operation,
         pod::{
             inplace::{self, Allowed, NotInPlace, UpdateSpec},
-            lifecycle::{self, BeforeUpdate, State},
+            lifecycle::{self, BeforeUpdate, HookRules as _, LifecycleRules as _, State},
         },
         workload::{revisions::KnownRevision, steps},
     },

@@ -14,7 +14,7 @@ use crate::{
     api::apps::{clone_set::CloneSet, lifecycle::Lifecycle, strategies::UpdateType},
     domain::{
         pod::{
-            lifecycle::State,
+            lifecycle::{LifecycleRules as _, State},
             order::{self, Candidate},
         },
         workload::rollout::Invalid,

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     api::apps::{clone_set::UpdateStrategy, strategies::UpdateType},
     domain::{
-        pod::lifecycle::State,
+        pod::lifecycle::{LifecycleRules as _, State},
         workload::{
             pod_order::{Base, PodOrder, Priority},
             rollout::Invalid,

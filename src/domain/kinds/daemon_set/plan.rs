@@ -18,7 +18,7 @@ use crate::{
         node::backoff::Failures,
         pod::{
             inplace::{Allowed, UpdateSpec},
-            lifecycle::State,
+            lifecycle::{LifecycleRules as _, State},
         },
         workload::{
             revisions::KnownRevision,

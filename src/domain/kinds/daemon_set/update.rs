@@ -13,7 +13,7 @@ use crate::{
     domain::{
         pod::{
             inplace::{self, NotInPlace, UpdateSpec},
-            lifecycle::{BeforeUpdate, State},
+            lifecycle::{BeforeUpdate, LifecycleRules as _, State},
         },
         workload::steps,
     },

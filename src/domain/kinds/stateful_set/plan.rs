@@ -21,7 +21,7 @@ use crate::{
         budgets::unavailable::Operation,
         pod::{
             inplace::{Allowed, UpdateSpec},
-            lifecycle::State,
+            lifecycle::{LifecycleRules as _, State},
         },
         workload::{
             revisions::KnownRevision,

@@ -19,7 +19,7 @@ use crate::{
     domain::{
         pod::{
             inplace::{self, NotInPlace, UpdateSpec},
-            lifecycle::{BeforeUpdate, State},
+            lifecycle::{BeforeUpdate, LifecycleRules as _, State},
         },
         workload::overrides::Applied,
     },

@@ -17,7 +17,7 @@ use crate::{
         kinds::stateful_set::spec::Spec,
         pod::{
             inplace::Allowed,
-            lifecycle::{self, State},
+            lifecycle::{self, LifecycleRules as _, State},
             order::Phase,
         },
         workload::revisions::KnownRevision,
