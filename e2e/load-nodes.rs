@@ -165,6 +165,7 @@ async fn serve(kubeconfig: PathBuf, shard: usize, nodes: usize, restart_delay: D
         kubeconfig: Some(path),
         context: None,
         act_as: None,
+        act_as_groups: Vec::new(),
         user_agent,
         qps: 0.0,
         burst: 50,

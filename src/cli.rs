@@ -173,6 +173,7 @@ impl CommonArgs {
             kubeconfig: self.kubeconfig.clone(),
             context: None,
             act_as: None,
+            act_as_groups: Vec::new(),
             user_agent,
             qps: self.rest_config_qps.unwrap_or(qps),
             burst: self.rest_config_burst.and_then(|b| b.try_into().ok()).filter(|b| *b > 0).unwrap_or(burst),

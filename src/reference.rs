@@ -228,7 +228,7 @@ fn flags(page: &mut String, programs: &[clap::Command]) {
 
 fn with_commands(page: &mut String, name: &str, command: &clap::Command) {
     flags_of(page, name, command);
-    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set()) {
         with_commands(page, &format!("{name} {}", inner.get_name()), inner);
     }
 }

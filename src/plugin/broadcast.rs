@@ -307,7 +307,9 @@ impl<'a> Followed<'a> {
         let goes_on = format!("it goes on; kubectl delete bcj {name} -n {} stops it", self.connection.namespace);
         let (exit, text) = match end {
             End::Over(Outcome::Succeeded | Outcome::Open) => (Exit::Success, format!("succeeded in {elapsed}")),
-            End::Over(Outcome::Failed(why)) => (Exit::Failed, format!("failed after {elapsed}: {why}")),
+            End::Over(Outcome::Failed(why) | Outcome::Nothing(why)) => {
+                (Exit::Failed, format!("failed after {elapsed}: {why}"))
+            }
             End::Gone => (Exit::Failed, format!("was deleted after {elapsed}")),
             End::TimedOut => (Exit::TimedOut, format!("has not ended after {elapsed}: {goes_on}")),
             End::Interrupted => (Exit::Interrupted, format!("was left after {elapsed}: {goes_on}")),

@@ -137,7 +137,7 @@ async fn from_cluster(asked: Asked, connection: &ConnectionArgs) -> Result<Vec<S
             containers.map(|container| format!("{}=", container.text("/name"))).collect()
         }
         Asked::Requests => {
-            let all = requests::list(&connection, false, None).await?;
+            let all = requests::list(&connection, false, None).await?.objects;
             all.iter().map(|object| object.text("/metadata/name").to_owned()).collect()
         }
     })

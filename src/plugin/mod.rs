@@ -16,6 +16,7 @@ mod cronjob;
 mod describe;
 mod doctor;
 mod follow;
+mod foreign;
 mod requests;
 mod restart;
 mod rollout;
@@ -80,6 +81,12 @@ enum What {
     Cancel(cancel::CancelArgs),
     Doctor(doctor::DoctorArgs),
     Completion(completion::CompletionArgs),
+    #[command(hide = true)]
+    Create(foreign::ForeignArgs),
+    #[command(hide = true)]
+    Scaledown(foreign::ForeignArgs),
+    #[command(hide = true)]
+    Migrate(foreign::ForeignArgs),
 }
 
 /// The grammar of its command line.
@@ -125,6 +132,9 @@ fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
             What::Cancel(args) => cancel::run(args, &connection).await,
             What::Doctor(args) => doctor::run(args, &connection).await,
             What::Completion(args) => completion::script(&args, &mut Cli::command()),
+            What::Create(args) => foreign::run("create", &args),
+            What::Scaledown(args) => foreign::run("scaledown", &args),
+            What::Migrate(args) => foreign::run("migrate", &args),
         }
     });
     // A blocking call (a name look-up) must not hold up the end.
@@ -215,6 +225,12 @@ mod tests {
             "rollout history clonesets.apps.kruise.io/a --revision 2 -o yaml",
             "rollout pause clone -l app=web -o name",
             "set image clone/a main=nginx:1 --dry-run=client -o yaml",
+            "status --as jane --as-group dev --as-group ops",
+            "create ContainerRecreateRequest a --namespace=shop --pod=web --containers=main",
+            "create job a --image=busybox -- date",
+            "create -f file.yaml",
+            "scaledown CloneSet web --pods web-a, web-b -n shop",
+            "migrate CloneSet --from Deployment -n shop --dst-name web --create --copy",
         ] {
             Cli::try_parse_from(format!("kubectl-kruise {line}").split_whitespace()).unwrap();
         }

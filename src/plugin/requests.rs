@@ -95,9 +95,16 @@ pub(super) async fn all_pages<K: Clone>(
     params: ListParams,
     list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<K>>,
 ) -> Result<Vec<K>, Stop> {
+    pages(params, list).await.map_err(|error| of_error(what, &error))
+}
+
+async fn pages<K: Clone>(
+    params: ListParams,
+    list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<K>>,
+) -> kube::Result<Vec<K>> {
     let (mut found, mut params) = (Vec::new(), params.limit(PAGE));
     loop {
-        let page = list(&params).await.map_err(|error| of_error(what, &error))?;
+        let page = list(&params).await?;
         found.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
@@ -155,32 +162,42 @@ async fn send(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<
     Err(kube::Error::Api(status.boxed()))
 }
 
-/// All requests of a namespace (or of all), oldest first. A kind that is not installed has none.
-pub(super) async fn list(
-    connection: &Connection,
-    everywhere: bool,
-    selector: Option<&str>,
-) -> Result<Vec<Value>, Stop> {
-    let mut found = Vec::new();
+/// What to say where WorkloadRestarts are not among the requests.
+pub(super) const WITHOUT_RESTARTS: &str =
+    "Warning: you may not list workloadrestarts.kruise.rs; their requests are shown singly";
+
+/// Requests of a list.
+#[derive(Debug)]
+pub(super) struct Listed {
+    /// Oldest first.
+    pub(super) objects: Vec<Value>,
+    /// Whether WorkloadRestarts are among them: who may use ContainerRecreateRequests may not use the others.
+    pub(super) has_restarts: bool,
+}
+
+/// All requests of a namespace (or of all). A kind that is not installed has none.
+pub(super) async fn list(connection: &Connection, everywhere: bool, selector: Option<&str>) -> Result<Listed, Stop> {
+    let mut listed = Listed { objects: Vec::new(), has_restarts: true };
     for kind in KINDS {
         let api = match everywhere {
             true => Api::all_with(connection.client.clone(), &resource(kind)),
             false => api(connection, kind),
         };
         let params = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
-        match api.list(&params).await {
-            Ok(list) => {
-                for object in list.items {
-                    found.push(value(object, &resource(kind))?);
+        match pages(params, async |params| api.list(params).await).await {
+            Ok(objects) => {
+                for object in objects {
+                    listed.objects.push(value(object, &resource(kind))?);
                 }
             }
-            // WorkloadRestart is younger than ContainerRecreateRequest, and who may use one may not use the other.
-            Err(error) if kind == KINDS[1] && matches!(apply::code(&error), Some(403 | 404)) => {}
+            // WorkloadRestart is younger than ContainerRecreateRequest.
+            Err(error) if kind == KINDS[1] && apply::code(&error) == Some(404) => {}
+            Err(error) if kind == KINDS[1] && apply::code(&error) == Some(403) => listed.has_restarts = false,
             Err(error) => return Err(of_error(&format!("list {kind}s"), &error)),
         }
     }
-    found.sort_by(|a, b| order(a).cmp(&order(b)));
-    Ok(found)
+    listed.objects.sort_by(|a, b| order(a).cmp(&order(b)));
+    Ok(listed)
 }
 
 fn order(object: &Value) -> (&str, &str, &str) {
@@ -197,7 +214,7 @@ pub(super) async fn find(connection: &Connection, subjects: &[Subject]) -> Resul
     for subject in subjects {
         match subject {
             Subject::Pod(pod) => {
-                let all = list(connection, false, None).await?;
+                let all = list(connection, false, None).await?.objects;
                 let mine: Vec<Value> = all.into_iter().filter(|request| request.text("/spec/podName") == pod).collect();
                 if mine.is_empty() {
                     let message = format!("no request for Pod {pod} in namespace {namespace}");
@@ -216,17 +233,78 @@ async fn find_one(connection: &Connection, kind: Option<&'static str>, name: &st
         match api(connection, candidate).get_opt(name).await {
             Ok(Some(object)) => return value(object, &resource(candidate)),
             Ok(None) => {}
-            // Without a kind the second one is a guess.
-            Err(error) if kind.is_none() && candidate == KINDS[1] && apply::code(&error) == Some(403) => {}
-            Err(error) => return Err(of_error(&format!("{candidate} {name}"), &error)),
+            Err(error) => {
+                let is_second = kind.is_none() && candidate == KINDS[1];
+                let first = if is_second { format!("no {} {name}; ", KINDS[0]) } else { String::new() };
+                return Err(of_error(&format!("{first}{candidate} {name}"), &error));
+            }
         }
     }
     let kind = kind.unwrap_or("request");
     Err(Stop::new(Exit::NotFound, format!("no {kind} {name} in namespace {}", connection.namespace)))
 }
 
-/// Whether a WorkloadRestart owns a request.
-pub(super) fn owner(object: &Value) -> Option<&str> {
-    let owners = object.list("/metadata/ownerReferences").iter();
-    owners.filter(|owner| owner.text("/kind") == "WorkloadRestart").map(|owner| owner.text("/uid")).next()
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::fake_api;
+
+    const RESTARTS: &str = "/apis/kruise.rs/v1alpha1/namespaces/shop/workloadrestarts";
+    const REQUESTS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/shop/containerrecreaterequests";
+
+    /// A namespace with one request, in which WorkloadRestarts are answered with a code.
+    fn connection(of_restarts: u16) -> Connection {
+        let failure =
+            |code: u16| (code, json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no" }));
+        let request = json!({ "metadata": { "name": "a", "namespace": "shop" }, "spec": { "podName": "web" } });
+        let client = fake_api::answering(move |parts, _| match parts.uri.path() {
+            REQUESTS => (200, json!({ "kind": "List", "metadata": {}, "items": [request] })),
+            RESTARTS if of_restarts == 200 => (200, json!({ "kind": "List", "metadata": {}, "items": [] })),
+            path if path.starts_with(REQUESTS) => failure(404),
+            path if path.starts_with(RESTARTS) => failure(of_restarts),
+            path => panic!("{path}"),
+        });
+        Connection { client, namespace: "shop".into() }
+    }
+
+    #[tokio::test]
+    async fn who_may_not_list_restarts_sees_the_requests_and_is_told() {
+        for (code, has_restarts) in [(200, true), (404, true), (403, false)] {
+            let listed = list(&connection(code), false, None).await.unwrap();
+            assert_eq!((listed.objects.len(), listed.has_restarts), (1, has_restarts), "{code}");
+            assert_eq!(listed.objects[0].text("/kind"), "ContainerRecreateRequest");
+        }
+        assert_eq!(list(&connection(500), false, None).await.unwrap_err().exit, Exit::NoAnswer);
+    }
+
+    #[tokio::test]
+    async fn what_may_not_be_looked_for_is_not_absent() {
+        for (code, exit, words) in [
+            (404, Exit::NotFound, "no request x in namespace shop"),
+            (403, Exit::Refused, "no ContainerRecreateRequest x; WorkloadRestart x: no"),
+        ] {
+            let stop = find_one(&connection(code), None, "x").await.unwrap_err();
+            assert_eq!((stop.exit, stop.message.as_str()), (exit, words), "{code}");
+        }
+        let stop = find_one(&connection(403), Some("WorkloadRestart"), "x").await.unwrap_err();
+        assert_eq!((stop.exit, stop.message.as_str()), (Exit::Refused, "WorkloadRestart x: no"));
+    }
+
+    #[tokio::test]
+    async fn a_list_is_read_to_its_last_page() {
+        let client = fake_api::answering(|parts, _| {
+            let query = parts.uri.query().unwrap_or_default();
+            assert!(query.contains("limit=500"), "{query}");
+            let (name, next) = if query.contains("continue=2") { ("b", "") } else { ("a", "2") };
+            let items =
+                if parts.uri.path() == REQUESTS { json!([{ "metadata": { "name": name } }]) } else { json!([]) };
+            (200, json!({ "kind": "List", "metadata": { "continue": next }, "items": items }))
+        });
+        let connection = Connection { client, namespace: "shop".into() };
+        let listed = list(&connection, false, None).await.unwrap();
+        let names: Vec<&str> = listed.objects.iter().map(|object| object.text("/metadata/name")).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
 }

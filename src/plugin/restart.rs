@@ -249,6 +249,11 @@ async fn send(args: &RestartArgs, connection: &Connection, objects: Vec<Value>) 
         }
         created.push(object);
     }
+    if let Some(selector) = args.selector.as_ref().filter(|_| !args.wait)
+        && has_no_pod(connection, selector).await
+    {
+        report(&format!("Warning: no Pod in namespace {} matches {selector}", connection.namespace));
+    }
     let mut exit = Exit::Success;
     if args.wait {
         let mut view = View::new(args.output.is_some());
@@ -258,6 +263,13 @@ async fn send(args: &RestartArgs, connection: &Connection, objects: Vec<Value>) 
         print_objects(format, &created, false)?;
     }
     Ok(exit)
+}
+
+/// Whether it is known that a selector matches nothing. Who restarts need not be able to list Pods.
+async fn has_no_pod(connection: &Connection, selector: &str) -> bool {
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let found = api.list_metadata(&ListParams::default().labels(selector).limit(1)).await;
+    found.is_ok_and(|found| found.items.is_empty() && found.metadata.continue_.is_none_or(|token| token.is_empty()))
 }
 
 fn prefix(object: &Value) -> &str {
@@ -273,11 +285,26 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
+    use crate::runtime::fake_api;
 
     #[derive(Debug, clap::Parser)]
     struct Only {
         #[command(flatten)]
         restart: RestartArgs,
+    }
+
+    #[tokio::test]
+    async fn a_selector_that_matches_nothing_is_told_where_that_is_known() {
+        let pod = json!({ "metadata": { "name": "web" } });
+        for (code, items, expected) in [(200, json!([]), true), (200, json!([pod]), false), (403, json!([]), false)] {
+            let client = fake_api::answering(move |parts, _| {
+                let query = parts.uri.query().unwrap_or_default();
+                assert!(query.contains("limit=1&") || query.ends_with("limit=1"), "{query}");
+                (code, json!({ "metadata": {}, "items": items, "code": code }))
+            });
+            let connection = Connection { client, namespace: "shop".into() };
+            assert_eq!(has_no_pod(&connection, "app=web").await, expected, "{code}");
+        }
     }
 
     #[test]

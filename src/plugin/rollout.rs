@@ -18,7 +18,7 @@ use super::{
         progress::Watched,
         rollout::{self, Holds, Pin, Rollout, Until, is_observed},
     },
-    view::{Format, View, print, print_objects},
+    view::{Format, View, print, print_objects, report},
     workloads::{ChangeArgs, HistoryPlace, WorkloadChange, change, find, revisions},
 };
 use crate::runtime::clock;
@@ -65,7 +65,7 @@ struct Targets {
 struct StatusArgs {
     #[command(flatten)]
     of: Targets,
-    /// Wait for the end; --watch=false shows how far it is.
+    /// Wait for the end; --watch=false shows how far it is, and fails only if the roll-out has failed.
     #[arg(short, long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
     watch: bool,
@@ -224,12 +224,18 @@ async fn status(args: &StatusArgs, connection: &Connection) -> Result<Exit, Stop
         let (_, exit) = follow_seen(&connection.client, seen, args.timeout, &mut View::new(false)).await?;
         return Ok(exit);
     }
+    let mut exit = Exit::Success;
     for (_, seen) in seen {
-        if let Watched::Rollout(rollout) = seen {
-            print(&(rollout.sentence() + "\n"))?;
+        let Watched::Rollout(rollout) = seen else { continue };
+        match rollout.at_once() {
+            Ok(sentence) => print(&(sentence + "\n"))?,
+            Err(stop) => {
+                report(&format!("error: {stop}"));
+                exit = exit.max(stop.exit);
+            }
         }
     }
-    Ok(Exit::Success)
+    Ok(exit)
 }
 
 /// The revision that the user has pinned. One that was asked for a moment ago may have no number yet.

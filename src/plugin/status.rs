@@ -7,12 +7,13 @@ use serde_json::Value;
 use super::{
     connection::ConnectionArgs,
     follow::follow,
-    requests::{find, list, owner},
+    requests::{WITHOUT_RESTARTS, find, list},
     restart::positive,
     rules::{
         JsonPointer,
         exit::{Exit, Stop},
         progress::{Outcome, STATUS_HEADER, Watched, status_row},
+        request::{owner, whole},
         table::columns,
         target,
     },
@@ -50,16 +51,19 @@ pub(super) async fn run(args: StatusArgs, connection: &ConnectionArgs) -> Result
     let subjects = target::subjects(&args.names)?;
     let connection = connection.open().await?;
     let mut objects = match subjects.is_empty() {
-        true => list(&connection, args.all_namespaces, args.selector.as_deref()).await?,
+        true => {
+            let listed = list(&connection, args.all_namespaces, args.selector.as_deref()).await?;
+            if !listed.has_restarts {
+                report(WITHOUT_RESTARTS);
+            }
+            if args.owned { listed.objects } else { whole(listed.objects, listed.has_restarts) }
+        }
         false => find(&connection, &subjects).await?,
     };
-    if subjects.is_empty() && !args.owned {
-        objects.retain(|object| owner(object).is_none());
-    }
     // The parts of one restart that is named are what its status is made of.
     if !args.wait && objects.iter().any(|object| object.text("/kind") == "WorkloadRestart") && !subjects.is_empty() {
         let named: Vec<String> = objects.iter().map(|object| object.text("/metadata/uid").to_owned()).collect();
-        let all = list(&connection, false, None).await?;
+        let all = list(&connection, false, None).await?.objects;
         objects.extend(all.into_iter().filter(|o| owner(o).is_some_and(|uid| named.iter().any(|n| n == uid))));
     }
     let mut exit = Exit::Success;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     connection::Connection,
-    requests::{api_for, api_of, patch, reference, resource_of, value},
+    requests::{all_pages, api_for, api_of, patch, reference, resource_of, value},
     rules::{
         JsonPointer,
         exit::{Exit, Stop, of_error},
@@ -93,15 +93,15 @@ pub(super) async fn find(
         return Err(Stop::usage(format!("{type_:?} {OF_OTHERS}")));
     };
     let api = api_for(&connection.client, &connection.namespace, &kind);
-    let list = api.list(&ListParams::default().labels(selector)).await;
-    let list = list.map_err(|error| of_error(&format!("list {}", kind.plural), &error))?;
-    if list.items.is_empty() {
+    let (what, params) = (format!("list {}", kind.plural), ListParams::default().labels(selector));
+    let found = all_pages(&what, params, async |params| api.list(params).await).await?;
+    if found.is_empty() {
         report(&match kind.scope {
             Scope::Namespaced => format!("No resources found in {} namespace.", connection.namespace),
             Scope::Cluster => "No resources found".to_owned(),
         });
     }
-    list.items.into_iter().map(|object| value(object, &resource_of(&kind))).collect()
+    found.into_iter().map(|object| value(object, &resource_of(&kind))).collect()
 }
 
 /// Where revisions are found.
@@ -135,9 +135,9 @@ pub(super) async fn revisions(
         }
     };
     let api: Api<ControllerRevision> = Api::namespaced(connection.client.clone(), namespace);
-    let list = api.list(&ListParams::default().labels(&labels)).await;
-    let list = list.map_err(|error| of_error("list controllerrevisions.apps", &error))?;
-    Ok(history::of(workload, list.items.iter().map(|object| json!(object)).collect()))
+    let params = ListParams::default().labels(&labels);
+    let found = all_pages("list controllerrevisions.apps", params, async |params| api.list(params).await).await?;
+    Ok(history::of(workload, found.iter().map(|object| json!(object)).collect()))
 }
 
 /// Changes each workload as `judge` decides, and reports it. One that fails does not keep the others from being changed.

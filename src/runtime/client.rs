@@ -40,6 +40,8 @@ pub struct ClientOptions {
     pub context: Option<String>,
     /// A user to act as, if the caller may.
     pub act_as: Option<String>,
+    /// Groups to act as besides, if the caller may.
+    pub act_as_groups: Vec<String>,
     /// What the API server's logs and metrics name us.
     pub user_agent: &'static str,
     /// Requests a second, on average; 0 or less: no limit but the server's own.
@@ -110,14 +112,21 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
             Config::from_custom_kubeconfig(file, &chosen).await.map_err(bad)?
         }
     };
-    if options.act_as.is_some() {
-        config.auth_info.impersonate.clone_from(&options.act_as);
-    }
+    act_as(&mut config, options);
     config.read_timeout = Some(SILENCE_TIMEOUT);
     config.reset_reader_on_write = true;
     config.headers.push((USER_AGENT, HeaderValue::from_static(options.user_agent)));
     let builder = ClientBuilder::try_from(config).map_err(ClientError::Client)?;
     Ok(builder.with_layer(&Throttle::new(options.qps, options.burst)).build())
+}
+
+fn act_as(config: &mut Config, options: &ClientOptions) {
+    if options.act_as.is_some() {
+        config.auth_info.impersonate.clone_from(&options.act_as);
+    }
+    if !options.act_as_groups.is_empty() {
+        config.auth_info.impersonate_groups = Some(options.act_as_groups.clone());
+    }
 }
 
 /// What is wrong with a kubeconfig. Parsers quote the file, which may be any file and holds keys.
@@ -329,6 +338,7 @@ mod tests {
                 kubeconfig: Some(path.clone()),
                 context: None,
                 act_as: None,
+                act_as_groups: Vec::new(),
                 user_agent: "test",
                 qps: 0.0,
                 burst: 1,
@@ -339,6 +349,31 @@ mod tests {
             assert!(shown.contains("no kubeconfig in YAML"), "{shown}");
         }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn who_is_acted_as_is_what_the_flags_say_and_otherwise_the_kubeconfig() {
+        let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
+        let mut options = ClientOptions {
+            kubeconfig: None,
+            context: None,
+            act_as: None,
+            act_as_groups: Vec::new(),
+            user_agent: "test",
+            qps: 0.0,
+            burst: 1,
+        };
+        config.auth_info.impersonate = Some("of-file".into());
+        let said = |config: &Config| {
+            let (user, groups) = (&config.auth_info.impersonate, &config.auth_info.impersonate_groups);
+            (user.clone().unwrap_or_default(), groups.clone().unwrap_or_default().join(","))
+        };
+        act_as(&mut config, &options);
+        assert_eq!(said(&config), ("of-file".into(), String::new()));
+        options.act_as = Some("jane".into());
+        options.act_as_groups = vec!["dev".into(), "ops".into()];
+        act_as(&mut config, &options);
+        assert_eq!(said(&config), ("jane".into(), "dev,ops".into()));
     }
 
     #[test]

@@ -154,12 +154,19 @@ async fn each_way_to_go_wrong_has_its_exit_code() -> Result<()> {
         };
         said(2, &["restart", "web"], "want TYPE/NAME, for example pod/web").await?;
         said(2, &["restart", "pod/web", "--wiat"], "--wait").await?;
+        said(2, &["create", "crr", "a", "--pod=web"], "kubectl kruise restart pod/NAME").await?;
+        said(2, &["status", "--as-group", "dev"], "--as").await?;
         said(3, &["restart", "pod/web", "-c", "absent"], "it has main").await?;
         said(3, &["restart", "pod/absent", "-c", "main"], "is no Pod in namespace").await?;
         said(3, &["restart", "pod/web", "-c", "main", "--as", "nobody"], "cannot create").await?;
         said(5, &["restart", "pod/absent"], "pods \"absent\" not found").await?;
         said(5, &["status", "absent"], "no request absent").await?;
         said(5, &["cancel", "crr/absent"], "no ContainerRecreateRequest absent").await?;
+        said(5, &["cancel", "crr/absent", "crr/nowhere"], "no ContainerRecreateRequest nowhere").await?;
+        said(3, &["status", "absent", "--as", "nobody"], "cannot get").await?;
+        said(0, &["restart", "-l", "app=absent"], "Warning: no Pod in namespace").await?;
+        let answer = t.plugin_exits(5, &["restart", "-l", "app=absent", "--wait"]).await?;
+        ensure!(answer.stdout.contains("no Pod matches -l app=absent"), "{}", answer.stdout);
         // Nothing is begun when a later part is refused.
         said(3, &["restart", "pod/web", "pod/absent", "-c", "main"], "is no Pod in namespace").await?;
         assert_eq!(t.list(CRR, "").await?.len(), 0);
@@ -357,7 +364,8 @@ async fn a_user_of_one_namespace_needs_few_rights() -> Result<()> {
         t.plugin_exits(3, &["restart", "pod/web", "--as", "jane"]).await?;
         t.plugin_exits(0, &["restart", "pod/web", "-c", "main", "--wait", "--as", "jane"]).await?;
         let name = only_request(t).await?;
-        t.plugin_exits(0, &["status", "--as", "jane"]).await?;
+        let answer = t.plugin_exits(0, &["status", "--as", "jane"]).await?;
+        ensure!(answer.stderr.contains("may not list workloadrestarts.kruise.rs"), "{}", answer.stderr);
         t.plugin_exits(0, &["describe", &name, "--as", "jane"]).await?;
         t.plugin_exits(0, &["cancel", &name, "--as", "jane"]).await?;
         let now = Container::all(&t.ready("web").await?);

@@ -184,7 +184,7 @@ impl Broadcast {
             Outcome::Open if job.text("/status/phase").is_empty() => (Mark::Waiting, "waiting to be taken up".into()),
             Outcome::Open => (Mark::Working, format!("{done} of {desired} nodes are done, {active} Pods are active")),
             Outcome::Succeeded => (Mark::Done, format!("{done} of {desired} nodes are done")),
-            Outcome::Failed(why) => (Mark::Failed, why),
+            Outcome::Failed(why) | Outcome::Nothing(why) => (Mark::Failed, why),
         };
         if failed > 0 && matches!(mark, Mark::Working) {
             text = format!("{text}, {failed} failed");

@@ -34,6 +34,7 @@ pub fn judge(object: &Value) -> Verdict {
     match (seen.outcome(), &seen) {
         (Outcome::Succeeded, _) => Verdict::Ended("succeeded".into()),
         (Outcome::Failed(why), _) => Verdict::Ended(format!("failed: {why}")),
+        (Outcome::Nothing(why), _) => Verdict::Ended(why),
         (Outcome::Open, Watched::Request(request)) => Verdict::Delete(parts_of_request(request)),
         (Outcome::Open, Watched::Workload(_)) => Verdict::Delete(parts_of_workload(object)),
         // Never asked: only requests are cancelled.

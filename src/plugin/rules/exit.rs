@@ -7,7 +7,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done; with `--wait`: every container was restarted; `rollout status`: rolled out.
     Success = 0,
-    /// A container was not restarted, a roll-out has failed, a check of `doctor` failed, or something else went wrong.
+    /// A container was not restarted, a roll-out has failed, one that is to be changed is paused, a check of `doctor` failed,
+    /// or something else went wrong.
     Failed = 1,
     /// The command line makes no sense.
     Usage = 2,
@@ -15,7 +16,7 @@ pub enum Exit {
     Refused = 3,
     /// `--timeout` was over before the end. What was asked for goes on.
     TimedOut = 4,
-    /// A Pod, workload, revision, container, request or the kind itself does not exist.
+    /// A Pod, workload, revision, container, request or the kind itself does not exist; `restart --wait`: no Pod matches.
     NotFound = 5,
     /// No usable answer from the API server.
     NoAnswer = 6,
@@ -27,12 +28,12 @@ pub enum Exit {
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done; restart --wait: every container was restarted; rollout status: rolled out; broadcast: done on all nodes
-  1    failed: a container was not restarted, a roll-out has failed or is paused, a broadcast failed on a node, or a check of
-       doctor failed
+  1    failed: a container was not restarted, a roll-out has failed, a broadcast failed on a node, or a check of doctor
+       failed; rollout undo, restart and pause: it is paused; rollout resume: it is not
   2    the command line makes no sense
   3    refused by the API server: admission, schema, missing rights
   4    --timeout was over; the restart, roll-out or broadcast goes on
-  5    a Pod, workload, revision, container or request does not exist
+  5    a Pod, workload, revision, container or request does not exist; restart --wait: no Pod matches
   6    no usable answer from the API server
   130  interrupted while waiting; the restart, roll-out or broadcast goes on";
 

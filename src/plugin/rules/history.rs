@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     JsonPointer,
     exit::{Exit, Stop},
-    rollout::{Holds, Pin, Write, is_observed, is_paused, wanted_revision},
+    rollout::{Holds, Pin, Write, addressed, is_observed, is_paused, wanted_revision},
     table::{clean, columns},
 };
 use crate::{
@@ -165,9 +165,8 @@ pub fn undo(workload: &Value, revisions: &[Revision], number: i64) -> Result<Und
     if is_paused(workload) {
         let kind = workload.text("/kind").to_ascii_lowercase();
         let text = format!(
-            "you cannot rollback a paused {kind}; resume it first with 'kubectl kruise rollout resume {kind}/{}' and \
-             try again",
-            workload.text("/metadata/name")
+            "you cannot rollback a paused {kind}; resume it first with 'kubectl kruise rollout resume {}' and try again",
+            addressed(workload)
         );
         return Err(Stop::new(Exit::Failed, text));
     }
@@ -321,6 +320,18 @@ mod tests {
             ),
         ] {
             assert_eq!(said(workload, revisions, number), expected);
+        }
+    }
+
+    #[test]
+    fn undo_of_a_paused_workload_names_the_command_that_resumes_it() {
+        for (kind, name) in [("StatefulSet", "statefulset.apps.kruise.io"), ("DaemonSet", "daemonset.apps.kruise.io")] {
+            let paused = workload(json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": kind,
+                "metadata": { "namespace": "shop" },
+                "spec": { "updateStrategy": { "rollingUpdate": { "paused": true } } } }));
+            let told = undo(&paused, &three(), 1).unwrap_err().message;
+            let command = format!("'kubectl kruise rollout resume {name}/web -n shop'");
+            assert!(told.contains(&command), "{told}");
         }
     }
 

@@ -5,6 +5,7 @@ pub mod cancel;
 pub mod cron_job;
 pub mod doctor;
 pub mod exit;
+pub mod foreign;
 pub mod history;
 pub mod images;
 pub mod outcome;

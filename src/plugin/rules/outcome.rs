@@ -42,6 +42,8 @@ pub enum Outcome {
     Succeeded,
     /// At least one was not; why.
     Failed(String),
+    /// There was nothing to do; why.
+    Nothing(String),
 }
 
 /// How waiting for one request ended.

@@ -70,6 +70,9 @@ impl Watched {
     pub fn verdict(&self, reference: &str, waited: &Waited, elapsed: Duration, namespace: &str) -> String {
         match self {
             Self::Rollout(rollout) => rollout.verdict(waited, elapsed),
+            Self::Workload(object) if *waited == Waited::Ended(Outcome::Succeeded) => {
+                verdict(reference, waited, elapsed, namespace) + &all_left_out(object)
+            }
             Self::Request(_) | Self::Workload(_) => verdict(reference, waited, elapsed, namespace),
         }
     }
@@ -173,9 +176,25 @@ fn outcome_of_workload(object: &Value) -> Outcome {
     }
     match (holds("Complete"), object.int("/status/failed")) {
         (None, _) => Outcome::Open,
+        (Some(_), _) if object.int("/status/total") == 0 && is_chosen_by_labels(object) => {
+            Outcome::Nothing(format!("no Pod matches {}", target_of(object)))
+        }
         (Some(_), 0) => Outcome::Succeeded,
         // Within its failure threshold: a good end, but not all that was asked for.
         (Some(complete), _) => Outcome::Failed(complete.text("/message").to_owned()),
+    }
+}
+
+/// Whether it is for Pods that match something, and not for a workload, which may have no Pods on purpose.
+fn is_chosen_by_labels(restart: &Value) -> bool {
+    restart.text("/spec/targetRef/name").is_empty() || restart.text("/spec/targetRef/kind") == "SidecarSet"
+}
+
+/// What to add where no Pod needed a restart: nobody expects that.
+fn all_left_out(restart: &Value) -> String {
+    match (restart.int("/status/restarted"), restart.int("/status/skipped")) {
+        (0, skipped @ 1..) => format!("; no Pod was restarted, {skipped} left out"),
+        _ => String::new(),
     }
 }
 
@@ -193,6 +212,10 @@ fn line_of_workload(object: &Value) -> Line {
         Outcome::Succeeded => Mark::Done,
         Outcome::Failed(why) => {
             text = format!("{text}; {why}");
+            Mark::Failed
+        }
+        Outcome::Nothing(why) => {
+            text = why;
             Mark::Failed
         }
         Outcome::Open if object.pointer("/status").is_none() => {
@@ -243,13 +266,14 @@ pub fn plain(line: &Line, elapsed: Duration) -> String {
 pub fn exit_of(waited: &[Waited]) -> Exit {
     let one = |waited: &Waited| match waited {
         Waited::Ended(Outcome::Succeeded) => Exit::Success,
+        Waited::Ended(Outcome::Nothing(_)) => Exit::NotFound,
         Waited::Ended(_) | Waited::Gone => Exit::Failed,
         Waited::TimedOut => Exit::TimedOut,
         Waited::Interrupted => Exit::Interrupted,
     };
     let exits: Vec<Exit> = waited.iter().map(one).collect();
     // What failed is known; what is still open may yet go well.
-    [Exit::Failed, Exit::Interrupted, Exit::TimedOut]
+    [Exit::Failed, Exit::NotFound, Exit::Interrupted, Exit::TimedOut]
         .into_iter()
         .find(|exit| exits.contains(exit))
         .unwrap_or(Exit::Success)
@@ -266,6 +290,7 @@ pub fn verdict(reference: &str, waited: &Waited, elapsed: Duration, namespace: &
     match waited {
         Waited::Ended(Outcome::Succeeded) => format!("{reference} succeeded in {elapsed}"),
         Waited::Ended(Outcome::Failed(why)) => format!("{reference} failed after {elapsed}: {why}"),
+        Waited::Ended(Outcome::Nothing(why)) => format!("{reference} ended after {elapsed}: {why}"),
         Waited::Ended(Outcome::Open) => format!("{reference} is open after {elapsed}"),
         Waited::Gone => format!("{reference} was deleted before it ended"),
         Waited::TimedOut => format!("{reference} has not ended after {elapsed}; {go_on}"),
@@ -293,6 +318,7 @@ pub fn status_row(object: &Value, now: Now) -> Vec<String> {
             match seen.outcome() {
                 Outcome::Succeeded => (done, "Succeeded".into(), String::new()),
                 Outcome::Failed(why) => (done, "Failed".into(), why),
+                Outcome::Nothing(why) => (done, "NoPods".into(), why),
                 Outcome::Open => {
                     let now = lines.iter().find(|line| line.mark == Mark::Working);
                     let line = now.or_else(|| lines.iter().find(|line| !line.mark.is_over()));
@@ -464,6 +490,41 @@ mod tests {
     }
 
     #[test]
+    fn a_restart_of_no_pod_is_no_success() {
+        let complete = |target: Value, (total, restarted, skipped): (i64, i64, i64)| {
+            let conditions = json!([{ "type": "Complete", "status": "True", "reason": "R", "message": "" }]);
+            Watched::read(json!({ "kind": "WorkloadRestart", "spec": target, "status":
+                { "total": total, "restarted": restarted, "skipped": skipped, "conditions": conditions } }))
+            .unwrap()
+        };
+        let selector = json!({ "selector": { "matchLabels": { "app": "web" } } });
+        let sidecars = json!({ "targetRef": { "kind": "SidecarSet", "name": "logs" } });
+        let deployment = json!({ "targetRef": { "kind": "Deployment", "name": "api" } });
+        let nothing = |why: &str| Outcome::Nothing(why.into());
+        for (target, counts, outcome, verdict) in [
+            (&selector, (0, 0, 0), nothing("no Pod matches -l app=web"), "ended after 1.0s: no Pod matches -l app=web"),
+            (
+                &sidecars,
+                (0, 0, 0),
+                nothing("no Pod matches sidecarset/logs"),
+                "ended after 1.0s: no Pod matches sidecarset/logs",
+            ),
+            // Scaled to 0.
+            (&deployment, (0, 0, 0), Outcome::Succeeded, "succeeded in 1.0s"),
+            (&selector, (2, 2, 0), Outcome::Succeeded, "succeeded in 1.0s"),
+            (&selector, (2, 0, 2), Outcome::Succeeded, "succeeded in 1.0s; no Pod was restarted, 2 left out"),
+            (&selector, (2, 1, 1), Outcome::Succeeded, "succeeded in 1.0s"),
+        ] {
+            let seen = complete(target.clone(), counts);
+            assert_eq!(seen.outcome(), outcome, "{target} {counts:?}");
+            let told = seen.verdict("wr/x", &Waited::Ended(outcome), Duration::from_secs(1), "shop");
+            assert_eq!(told, format!("wr/x {verdict}"));
+        }
+        let none = complete(selector, (0, 0, 0));
+        assert_eq!((none.lines()[0].mark, none.lines()[0].text.as_str()), (Mark::Failed, "no Pod matches -l app=web"));
+    }
+
+    #[test]
     fn a_selector_is_named_by_its_labels() {
         let target =
             |selector: Value| target_of(&json!({ "kind": "WorkloadRestart", "spec": { "selector": selector } }));
@@ -493,6 +554,9 @@ mod tests {
             (vec![Waited::TimedOut, ok()], Exit::TimedOut),
             (vec![Waited::TimedOut, failed()], Exit::Failed),
             (vec![Waited::Interrupted, ok()], Exit::Interrupted),
+            (vec![Waited::Ended(Outcome::Nothing("x".into())), ok()], Exit::NotFound),
+            (vec![Waited::Ended(Outcome::Nothing("x".into())), Waited::TimedOut], Exit::NotFound),
+            (vec![Waited::Ended(Outcome::Nothing("x".into())), failed()], Exit::Failed),
         ] {
             assert_eq!(exit_of(&waited), exit, "{waited:?}");
         }

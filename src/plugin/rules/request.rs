@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::target::Target;
+use super::{JsonPointer, target::Target};
 use crate::api::crr::{
     ContainerRecreateRequest, ContainerRecreateRequestSpec, FailurePolicy, RecreateContainer, RecreateMethod,
     RecreateStrategy,
@@ -96,6 +96,18 @@ pub fn regular_containers(pod: &Value) -> Vec<String> {
     containers.into_iter().flatten().filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
 }
 
+/// The WorkloadRestart that owns a request.
+pub fn owner(request: &Value) -> Option<&str> {
+    let owners = request.list("/metadata/ownerReferences").iter();
+    owners.filter(|owner| owner.text("/kind") == "WorkloadRestart").map(|owner| owner.text("/uid")).next()
+}
+
+/// Requests without those that a WorkloadRestart owns: they are its parts. Where WorkloadRestarts are not among them, all.
+pub fn whole(mut requests: Vec<Value>, has_restarts: bool) -> Vec<Value> {
+    requests.retain(|request| !has_restarts || owner(request).is_none());
+    requests
+}
+
 /// A method, whatever the case of its letters.
 pub fn method(text: &str) -> Option<RecreateMethod> {
     [("runtime", RecreateMethod::Runtime), ("podspec", RecreateMethod::PodSpec), ("auto", RecreateMethod::Auto)]
@@ -171,6 +183,15 @@ mod tests {
             json!({ "apiVersion": "kruise.rs/v1alpha1", "kind": "WorkloadRestart", "metadata": { "generateName": "api-" },
                 "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "api" } } })
         );
+    }
+
+    #[test]
+    fn parts_of_a_restart_are_hidden_behind_it_and_not_where_it_cannot_be_seen() {
+        let owned_by = |kind: &str| json!({ "metadata": { "ownerReferences": [{ "kind": kind, "uid": "u" }] } });
+        let requests = vec![json!({}), owned_by("WorkloadRestart"), owned_by("Other")];
+        assert_eq!(requests.iter().map(owner).collect::<Vec<_>>(), [None, Some("u"), None]);
+        assert_eq!(whole(requests.clone(), true), [json!({}), owned_by("Other")]);
+        assert_eq!(whole(requests.clone(), false), requests);
     }
 
     #[test]

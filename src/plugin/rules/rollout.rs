@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use json_patch::Patch;
 use serde_json::{Value, json};
 
+use self::figures::{Figures, clone_set, daemon_set, sidecar_set, stateful_set};
 use super::{
     JsonPointer,
     exit::{Exit, Stop},
@@ -15,12 +16,10 @@ use super::{
 };
 use crate::{
     api::{apps, group_of},
-    domain::{kinds::sidecar_set::spec::Spec, workload::rollout::kept_old},
-    k8s::{
-        int_or_percent::{IntOrPercent, Round},
-        time::rfc3339,
-    },
+    k8s::{int_or_percent::IntOrPercent, time::rfc3339},
 };
+
+mod figures;
 
 /// The annotation by which everybody makes a template new without changing it.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
@@ -124,117 +123,13 @@ pub const ROLLS: &[Rolls] = &[
 ];
 
 /// Conditions that say why Pods are not made or updated.
-const FAILURES: [&str; 5] = ["FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod", "Stalled"];
+const FAILURES: [&str; 4] = ["FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod"];
+
+/// Reason of `Progressing`, and of `Stalled` for the same cause.
+const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 
 /// The error for any other kind.
 pub const OF_OTHERS: &str = "has no roll-outs here (those of the built-in kinds are kubectl's own)";
-
-/// How far a roll-out is, as the status says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Figures {
-    /// Pods that the spec wants.
-    replicas: i64,
-    /// Of them, those that the roll-out is to update.
-    expected: i64,
-    /// Those that are updated.
-    updated: i64,
-    /// Of them, available.
-    available: i64,
-    /// The revision that Pods are updated to.
-    revision: String,
-    /// What holds it, if it does not continue by itself.
-    held: Option<String>,
-}
-
-fn held_by_type(object: &Value) -> Option<String> {
-    let is_on_delete = object.text("/spec/updateStrategy/type") == "OnDelete";
-    is_on_delete.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
-}
-
-fn clone_set(object: &Value) -> Figures {
-    Figures {
-        replicas: object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1),
-        expected: object.int("/status/expectedUpdatedReplicas"),
-        updated: object.int("/status/updatedReplicas"),
-        available: object.int("/status/updatedAvailableReplicas"),
-        revision: object.text("/status/updateRevision").to_owned(),
-        held: held_by_type(object),
-    }
-}
-
-fn stateful_set(object: &Value) -> Figures {
-    let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
-    let whole = i32::try_from(replicas).unwrap_or(i32::MAX);
-    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
-    let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Up)));
-    Figures {
-        replicas,
-        expected: (replicas - kept).clamp(0, replicas.max(0)),
-        updated: object.int("/status/updatedReplicas"),
-        available: object.int("/status/updatedAvailableReplicas"),
-        revision: object.text("/status/updateRevision").to_owned(),
-        held: held_by_type(object),
-    }
-}
-
-fn daemon_set(object: &Value) -> Figures {
-    let nodes = object.int("/status/desiredNumberScheduled");
-    let whole = i32::try_from(nodes).unwrap_or(i32::MAX);
-    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
-    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
-    let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Down)));
-    let updated = object.int("/status/updatedNumberScheduled");
-    // With a selector the status does not say how many nodes are meant: it is over when the set says so.
-    let has_selector = object.pointer("/spec/updateStrategy/rollingUpdate/selector").is_some_and(Value::is_object);
-    let is_over = condition(object, "Ready").is_some_and(|ready| ready.text("/status") == "True");
-    let expected = if has_selector && is_over { updated } else { (nodes - kept).clamp(0, nodes.max(0)) };
-    Figures {
-        replicas: nodes,
-        expected,
-        updated,
-        available: object.int("/status/numberAvailable").min(updated),
-        revision: revision_of(object),
-        held: held_by_type(object),
-    }
-}
-
-fn sidecar_set(object: &Value) -> Figures {
-    let matched = object.int("/status/matchedPods");
-    let updated = object.int("/status/updatedPods");
-    let spec = Spec::of(object).ok();
-    let whole = i32::try_from(matched).unwrap_or(i32::MAX);
-    let kept = spec.as_ref().map_or(0, |spec| i64::from(kept_old(spec.partition, whole)));
-    let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
-    let (ready, waits) = (is_true("Ready"), is_true("Reconciling"));
-    // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
-    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector"));
-    let held = match (ready, waits) {
-        (Some(ready), _) if matches!(ready.text("/reason"), "NotUpdate" | "NotUpgradable") => {
-            Some(ready.text("/message").to_owned())
-        }
-        (_, Some(waits)) if matches!(waits.text("/reason"), "BudgetRefused" | "FailedUpdatePod") => {
-            Some(format!("{}: {}", waits.text("/reason"), waits.text("/message")))
-        }
-        _ => None,
-    };
-    Figures {
-        replicas: matched,
-        expected: if is_over { updated } else { (matched - kept).clamp(0, matched.max(0)) },
-        updated,
-        available: object.int("/status/updatedReadyPods"),
-        revision: object.text("/status/latestRevision").to_owned(),
-        held,
-    }
-}
-
-/// The name of the revision of a DaemonSet, whose status has the hash alone.
-fn revision_of(object: &Value) -> String {
-    match object.text("/status/updateRevision") {
-        "" => String::new(),
-        hash => format!("{}-{hash}", object.text("/metadata/name")),
-    }
-}
 
 impl Rolls {
     /// What is known of an object's kind.
@@ -245,6 +140,14 @@ impl Rolls {
     /// What is known of a kind.
     pub fn of_kind(kind: &Kind) -> Option<&'static Self> {
         ROLLS.iter().find(|rolls| (rolls.group, rolls.kind) == (kind.group, kind.kind))
+    }
+}
+
+/// The object in a command that can be copied: `cloneset/web -n shop`.
+pub fn addressed(object: &Value) -> String {
+    match object.text("/metadata/namespace") {
+        "" => short(object),
+        namespace => format!("{} -n {namespace}", short(object)),
     }
 }
 
@@ -341,19 +244,39 @@ impl Rollout {
                 pin.number, figures.revision
             ));
         }
-        let enough = match self.until {
-            Until::Updated => figures.updated,
-            Until::Available => figures.updated.min(figures.available),
+        if let Some(why) = self.stalled() {
+            return Outcome::Failed(why);
+        }
+        let (enough, surplus) = match self.until {
+            Until::Updated => (figures.updated, 0),
+            Until::Available => (figures.updated.min(figures.available), figures.surplus),
         };
-        if enough >= figures.expected {
+        if enough >= figures.expected && surplus == 0 {
             return Outcome::Succeeded;
         }
         match condition(&self.object, "Progressing") {
-            Some(progressing) if progressing.text("/reason") == "ProgressDeadlineExceeded" => {
+            Some(progressing) if progressing.text("/reason") == DEADLINE_EXCEEDED => {
                 Outcome::Failed("exceeded its progress deadline".into())
             }
             _ => Outcome::Open,
         }
+    }
+
+    /// Why somebody has to change something: it does not go on by itself, and its counts may be those of an older spec.
+    fn stalled(&self) -> Option<String> {
+        let object = &self.object;
+        let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
+        let of_older_spec = is_true("Stalled").and_then(|stalled| stalled.pointer("/observedGeneration")?.as_i64());
+        let is_older = of_older_spec.is_some_and(|seen| seen < object.int("/metadata/generation"));
+        // The deadline has words of its own. Who waits for updated Pods only does not ask whether they become available.
+        let counts = |stalled: &&Value| !is_older && stalled.text("/reason") != DEADLINE_EXCEEDED;
+        if let Some(stalled) = is_true("Stalled").filter(counts) {
+            return Some(format!("{}: {}", stalled.text("/reason"), stalled.text("/message")));
+        }
+        // A CloneSet with such a partition expects no Pod to be updated.
+        let partition = object.pointer("/spec/updateStrategy/partition").filter(|partition| !partition.is_null());
+        let failed = is_true("FailedUpdate").filter(|_| partition.is_some_and(|p| IntOrPercent::parse(p).is_err()))?;
+        Some(format!("FailedUpdate: {}", failed.text("/message")))
     }
 
     /// What it has come to, or waits for.
@@ -365,7 +288,7 @@ impl Rollout {
                 format!("partitioned roll out complete: {} {some} have been updated", figures.updated)
             }
             Outcome::Succeeded => "successfully rolled out".into(),
-            Outcome::Failed(why) => why,
+            Outcome::Failed(why) | Outcome::Nothing(why) => why,
             Outcome::Open => self.waits_for(&figures),
         }
     }
@@ -378,6 +301,8 @@ impl Rollout {
         let words = self.words();
         let mut text = if figures.updated < figures.expected {
             format!("{} out of {} {} have been updated", figures.updated, figures.expected, words.wanted)
+        } else if figures.available >= figures.expected && figures.surplus > 0 {
+            format!("{} old replicas are pending termination", figures.surplus)
         } else {
             format!("{} of {} {}", figures.available, figures.expected, words.reached)
         };
@@ -398,7 +323,7 @@ impl Rollout {
     pub fn line(&self) -> Line {
         let mark = match self.outcome() {
             Outcome::Succeeded => Mark::Done,
-            Outcome::Failed(_) => Mark::Failed,
+            Outcome::Failed(_) | Outcome::Nothing(_) => Mark::Failed,
             Outcome::Open if is_observed(&self.object) => Mark::Working,
             Outcome::Open => Mark::Waiting,
         };
@@ -423,13 +348,21 @@ impl Rollout {
         }
     }
 
+    /// The same for who does not wait: one that is under way is no error.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub fn at_once(&self) -> Result<String, Stop> {
+        match self.outcome() {
+            Outcome::Open | Outcome::Succeeded => Ok(self.sentence()),
+            Outcome::Failed(_) | Outcome::Nothing(_) => Err(Stop::new(Exit::Failed, self.sentence())),
+        }
+    }
+
     /// The last word, when waiting has ended.
     pub fn verdict(&self, waited: &Waited, elapsed: Duration) -> String {
         let (who, elapsed) = (quoted(&self.object), span(elapsed));
-        let name = match self.object.text("/metadata/namespace") {
-            "" => short(&self.object),
-            namespace => format!("{} -n {namespace}", short(&self.object)),
-        };
+        let name = addressed(&self.object);
         let go_on = format!(
             "it goes on. Follow it: kubectl kruise rollout status {name}; take it back: kubectl kruise rollout undo {name}"
         );
@@ -667,11 +600,70 @@ mod tests {
                 Mark::Failed,
                 "cloneset \"web\" is being deleted",
             ),
+            (
+                json!({ "status": { "replicas": 5 } }),
+                Mark::Working,
+                "Waiting for cloneset \"web\" rollout to finish: 2 old replicas are pending termination...",
+            ),
+            (
+                json!({ "status": { "replicas": 4, "updatedAvailableReplicas": 2 } }),
+                Mark::Working,
+                "Waiting for cloneset \"web\" rollout to finish: 2 of 3 updated replicas are available...",
+            ),
         ] {
             let rollout = seen(changes.clone());
             assert_eq!((rollout.line().mark, rollout.sentence().as_str()), (mark, sentence), "{changes}");
         }
         assert_eq!(seen(json!({ "status": { "updatedAvailableReplicas": 2 } })).line().bar, Some((2, 3)));
+    }
+
+    #[test]
+    fn who_does_not_wait_gets_an_error_only_for_a_roll_out_that_has_failed() {
+        assert_eq!(seen(json!({})).at_once().unwrap(), "cloneset \"web\" successfully rolled out");
+        let open = seen(json!({ "status": { "updatedReplicas": 1 } })).at_once().unwrap();
+        assert!(open.starts_with("Waiting for cloneset \"web\" rollout to finish: 1 out of 3"), "{open}");
+        let progressing = json!([{ "type": "Progressing", "reason": "ProgressDeadlineExceeded" }]);
+        let failed = seen(json!({ "status": { "updatedReplicas": 1, "conditions": progressing } })).at_once();
+        let stop = Stop::new(Exit::Failed, "cloneset \"web\" exceeded its progress deadline");
+        assert_eq!(failed, Err(stop));
+    }
+
+    #[test]
+    fn old_pods_that_still_serve_do_not_matter_to_who_waits_for_updated_ones() {
+        let surplus = json!({ "status": { "replicas": 4, "updatedAvailableReplicas": 0 } });
+        assert_eq!(seen(surplus).until(Until::Updated).outcome(), Outcome::Succeeded);
+    }
+
+    #[test]
+    fn a_roll_out_that_cannot_go_on_has_failed_whatever_its_counts_say() {
+        let is_true = |type_: &str, reason: &str, generation: Option<i64>| {
+            let mut condition = json!({ "type": type_, "status": "True", "reason": reason, "message": "why" });
+            if let Some(generation) = generation {
+                condition["observedGeneration"] = generation.into();
+            }
+            json!({ "status": { "conditions": [condition] } })
+        };
+        let failed = |why: &str| Outcome::Failed(why.into());
+        let with = |mut changes: Value, partition: Value| {
+            changes["spec"] = json!({ "updateStrategy": { "partition": partition } });
+            changes
+        };
+        for (changes, outcome) in [
+            (is_true("Stalled", "InvalidSpec", None), failed("InvalidSpec: why")),
+            (is_true("Stalled", "InvalidSpec", Some(2)), failed("InvalidSpec: why")),
+            (is_true("Stalled", "InvalidSpec", Some(1)), Outcome::Succeeded),
+            (is_true("Reconciling", "InvalidSpec", None), Outcome::Succeeded),
+            // Without `Progressing` beside it nobody waits for anything.
+            (is_true("Stalled", "ProgressDeadlineExceeded", None), Outcome::Succeeded),
+            (is_true("FailedUpdate", "", None), Outcome::Succeeded),
+            (with(is_true("FailedUpdate", "", None), json!("20%")), Outcome::Succeeded),
+            (with(is_true("FailedUpdate", "", None), json!("many")), failed("FailedUpdate: why")),
+            (with(json!({}), json!("many")), Outcome::Succeeded),
+        ] {
+            assert_eq!(seen(changes.clone()).outcome(), outcome, "{changes}");
+        }
+        let unseen = json!({ "metadata": { "generation": 3 }, "status": is_true("Stalled", "A", None)["status"] });
+        assert_eq!(seen(unseen).outcome(), Outcome::Open, "it is about an older spec");
     }
 
     #[test]
@@ -793,29 +785,61 @@ mod tests {
         assert_eq!(rolled(json!(3), 2).text(), "partitioned roll out complete: 2 new pods have been updated");
         assert_eq!(rolled(json!("50%"), 2).outcome(), Outcome::Succeeded);
         assert_eq!(rolled(json!(9), 0).outcome(), Outcome::Succeeded);
+        assert_eq!(rolled(json!("100%"), 0).outcome(), Outcome::Succeeded);
+        assert_eq!(rolled(json!("99%"), 0).text(), "0 out of 1 new replicas have been updated", "as the controller");
+        assert_eq!(rolled(json!("99%"), 1).outcome(), Outcome::Succeeded);
         assert_eq!(rolled(json!(3), 1).text(), "1 out of 2 new replicas have been updated");
         assert_eq!(rolled(json!(0), 1).line().subject, "statefulset.apps.kruise.io/db");
     }
 
+    /// With a Pod on each of five nodes.
+    fn daemon_set_of(rolling: Value, (updated, available): (i64, i64), ready: (&str, &str)) -> Rollout {
+        let object = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+            "metadata": { "name": "agent", "namespace": "ns", "uid": "u", "generation": 2 },
+            "spec": { "updateStrategy": { "rollingUpdate": rolling } },
+            "status": { "observedGeneration": 2, "desiredNumberScheduled": 5, "currentNumberScheduled": 5,
+                "numberAvailable": available, "updatedNumberScheduled": updated, "updateRevision": "2",
+                "conditions": [{ "type": "Ready", "status": ready.0, "reason": ready.1 }] } });
+        Rollout::new(object, None)
+    }
+
     #[test]
     fn a_daemon_set_is_held_by_its_partition_or_its_selector() {
-        let rolled = |rolling: Value, updated: i64, ready: &str| {
-            let object = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
-                "metadata": { "name": "agent", "namespace": "ns", "uid": "u", "generation": 2 },
-                "spec": { "updateStrategy": { "rollingUpdate": rolling } },
-                "status": { "observedGeneration": 2, "desiredNumberScheduled": 5, "numberAvailable": 5,
-                    "updatedNumberScheduled": updated, "updateRevision": "2",
-                    "conditions": [{ "type": "Ready", "status": ready }] } });
-            Rollout::new(object, None)
-        };
-        assert_eq!(rolled(json!({}), 3, "False").outcome(), Outcome::Open);
-        assert_eq!(rolled(json!({}), 5, "True").outcome(), Outcome::Succeeded);
-        assert_eq!(rolled(json!({ "partition": "50%" }), 3, "True").outcome(), Outcome::Succeeded, "5 without 2");
         let selector = json!({ "selector": { "matchLabels": { "canary": "yes" } } });
-        assert_eq!(rolled(selector.clone(), 0, "False").outcome(), Outcome::Open);
-        assert_eq!(rolled(selector, 1, "True").outcome(), Outcome::Succeeded);
-        assert_eq!(rolled(json!({}), 5, "True").line().subject, "daemonset.apps.kruise.io/agent");
-        assert_eq!(rolled(json!({}), 5, "True").figures().unwrap().revision, "agent-2");
+        let paused = json!({ "selector": selector["selector"], "paused": true });
+        for (rolling, counts, ready, done) in [
+            (json!({}), (3, 5), ("False", "Progressing"), false),
+            (json!({}), (5, 5), ("True", "Available"), true),
+            (json!({}), (5, 4), ("False", "PodNotReady"), false),
+            // 5 without 2.
+            (json!({ "partition": "50%" }), (3, 5), ("True", "Partition"), true),
+            (json!({ "partition": "50%" }), (2, 5), ("False", "Progressing"), false),
+            // The canary is down. That the old Pods are available is not enough.
+            (json!({ "partition": 4 }), (1, 4), ("False", "PodNotReady"), false),
+            // More are new than there have to be, and of these at least enough are available.
+            (json!({ "partition": 4 }), (2, 4), ("False", "PodNotReady"), true),
+            (selector.clone(), (0, 5), ("False", "Progressing"), false),
+            (selector.clone(), (1, 5), ("True", "Selector"), true),
+            (selector.clone(), (5, 5), ("True", "Available"), true),
+            (selector.clone(), (1, 5), ("True", "Partition"), true),
+            // Nothing is begun.
+            (paused, (0, 5), ("True", "Paused"), false),
+            (selector, (0, 5), ("True", "OnDelete"), false),
+        ] {
+            let rollout = daemon_set_of(rolling.clone(), counts, ready);
+            assert_eq!(rollout.outcome() == Outcome::Succeeded, done, "{rolling} {counts:?} {ready:?}");
+        }
+        let fresh = daemon_set_of(json!({}), (5, 5), ("True", "Available"));
+        assert_eq!(fresh.line().subject, "daemonset.apps.kruise.io/agent");
+        assert_eq!(fresh.figures().unwrap().revision, "agent-2");
+    }
+
+    #[test]
+    fn nodes_without_a_pod_do_not_make_new_pods_unavailable() {
+        // With partitionedScaling.
+        let mut rollout = daemon_set_of(json!({ "partition": 3 }), (2, 2), ("True", "Partition"));
+        rollout.object["status"]["currentNumberScheduled"] = 2.into();
+        assert_eq!(rollout.outcome(), Outcome::Succeeded);
     }
 
     /// With three Pods that have the containers.

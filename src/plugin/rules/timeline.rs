@@ -60,6 +60,7 @@ fn result(object: &Value, seen: &Watched) -> String {
     match seen.outcome() {
         Outcome::Succeeded => "Succeeded".into(),
         Outcome::Failed(why) => format!("Failed: {why}"),
+        Outcome::Nothing(why) => why,
         Outcome::Open if deleting => "being deleted".into(),
         Outcome::Open => match object.text("/status/phase") {
             "" => "open, not taken up yet".into(),

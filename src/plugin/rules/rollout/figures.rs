@@ -1,0 +1,133 @@
+//! How far a roll-out is, read from the status of each kind.
+
+use serde_json::Value;
+
+use super::condition;
+use crate::{
+    domain::{kinds::sidecar_set::spec::Spec, workload::rollout::kept_old},
+    k8s::int_or_percent::{IntOrPercent, Round},
+    plugin::rules::JsonPointer,
+};
+
+/// How far a roll-out is, as the status says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Figures {
+    /// Pods that the spec wants.
+    pub(super) replicas: i64,
+    /// Of them, those that the roll-out is to update.
+    pub(super) expected: i64,
+    /// Those that are updated.
+    pub(super) updated: i64,
+    /// Of them, available.
+    pub(super) available: i64,
+    /// Pods beyond those that the spec wants, which have not been deleted yet.
+    pub(super) surplus: i64,
+    /// The revision that Pods are updated to.
+    pub(super) revision: String,
+    /// What holds it, if it does not continue by itself.
+    pub(super) held: Option<String>,
+}
+
+fn held_by_type(object: &Value) -> Option<String> {
+    let is_on_delete = object.text("/spec/updateStrategy/type") == "OnDelete";
+    is_on_delete.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
+}
+
+/// Of a CloneSet.
+pub(super) fn clone_set(object: &Value) -> Figures {
+    let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    Figures {
+        replicas,
+        expected: object.int("/status/expectedUpdatedReplicas"),
+        updated: object.int("/status/updatedReplicas"),
+        available: object.int("/status/updatedAvailableReplicas"),
+        surplus: object.int("/status/replicas").saturating_sub(replicas).max(0),
+        revision: object.text("/status/updateRevision").to_owned(),
+        held: held_by_type(object),
+    }
+}
+
+/// Of a StatefulSet of Kruise.
+pub(super) fn stateful_set(object: &Value) -> Figures {
+    let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
+    let whole = i32::try_from(replicas).unwrap_or(i32::MAX);
+    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
+    let kept = kept.map_or(0, |kept| i64::from(kept_old(kept, whole)));
+    Figures {
+        replicas,
+        expected: (replicas - kept).clamp(0, replicas.max(0)),
+        updated: object.int("/status/updatedReplicas"),
+        available: object.int("/status/updatedAvailableReplicas"),
+        surplus: 0,
+        revision: object.text("/status/updateRevision").to_owned(),
+        held: held_by_type(object),
+    }
+}
+
+/// Of a DaemonSet of Kruise.
+pub(super) fn daemon_set(object: &Value) -> Figures {
+    let nodes = object.int("/status/desiredNumberScheduled");
+    let whole = i32::try_from(nodes).unwrap_or(i32::MAX);
+    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
+    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
+    let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Down)));
+    let updated = object.int("/status/updatedNumberScheduled");
+    // With a selector the status does not say how many nodes are meant: it is over when the set says so. One that is paused
+    // or OnDelete is Ready too.
+    let has_selector = object.pointer("/spec/updateStrategy/rollingUpdate/selector").is_some_and(Value::is_object);
+    let ready = condition(object, "Ready").filter(|ready| ready.text("/status") == "True");
+    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector" | "Partition"));
+    let expected = if has_selector && is_over { updated } else { (nodes - kept).clamp(0, nodes.max(0)) };
+    // The status does not say which Pods are available: the new ones, except as many as are not.
+    let unavailable =
+        object.int("/status/currentNumberScheduled").saturating_sub(object.int("/status/numberAvailable"));
+    Figures {
+        replicas: nodes,
+        expected,
+        updated,
+        available: updated.saturating_sub(unavailable.max(0)).max(0),
+        surplus: 0,
+        revision: revision_of(object),
+        held: held_by_type(object),
+    }
+}
+
+/// Of a SidecarSet.
+pub(super) fn sidecar_set(object: &Value) -> Figures {
+    let matched = object.int("/status/matchedPods");
+    let updated = object.int("/status/updatedPods");
+    let spec = Spec::of(object).ok();
+    let whole = i32::try_from(matched).unwrap_or(i32::MAX);
+    let kept = spec.as_ref().map_or(0, |spec| i64::from(kept_old(spec.partition, whole)));
+    let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
+    let (ready, waits) = (is_true("Ready"), is_true("Reconciling"));
+    // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
+    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector"));
+    let held = match (ready, waits) {
+        (Some(ready), _) if matches!(ready.text("/reason"), "NotUpdate" | "NotUpgradable") => {
+            Some(ready.text("/message").to_owned())
+        }
+        (_, Some(waits)) if matches!(waits.text("/reason"), "BudgetRefused" | "FailedUpdatePod") => {
+            Some(format!("{}: {}", waits.text("/reason"), waits.text("/message")))
+        }
+        _ => None,
+    };
+    Figures {
+        replicas: matched,
+        expected: if is_over { updated } else { (matched - kept).clamp(0, matched.max(0)) },
+        updated,
+        available: object.int("/status/updatedReadyPods"),
+        surplus: 0,
+        revision: object.text("/status/latestRevision").to_owned(),
+        held,
+    }
+}
+
+/// The name of the revision of a DaemonSet, whose status has the hash alone.
+fn revision_of(object: &Value) -> String {
+    match object.text("/status/updateRevision") {
+        "" => String::new(),
+        hash => format!("{}-{hash}", object.text("/metadata/name")),
+    }
+}
