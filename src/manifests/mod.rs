@@ -1,8 +1,8 @@
 //! Renders `manifests/` from the tables: CRDS, CONTROLLERS, HANDLERS and the rights that each role states beside its code.
 //!
 //! The output is committed; a test fails when it is stale. What may be applied again and again must never carry data
-//! that the running program owns: the Lease and the Secret are empty and the webhook configuration has no CA, so that
-//! `kubectl apply` keeps what is there.
+//! that the running program owns: the Lease and the Secret are empty, and the webhook configurations have no CA and none of
+//! the entries that the webhook keeps, so that `kubectl apply` keeps what is there.
 
 mod chart;
 mod components;

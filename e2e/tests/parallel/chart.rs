@@ -13,10 +13,6 @@ use serde_json::{Value, json};
 
 type Objects = BTreeMap<(String, String), Value>;
 
-/// Entries that the chart leaves to the running webhook, by configuration: all but these.
-const ENTRIES: [(&str, &[&str]); 2] =
-    [("MutatingWebhookConfiguration", &["mcontainerrecreaterequest.kb.io"]), ("ValidatingWebhookConfiguration", &[])];
-
 fn chart(paths: &Paths) -> PathBuf {
     paths.repo.join("charts/kruise-rs")
 }
@@ -87,14 +83,6 @@ fn as_in_the_chart(object: &Value) -> Value {
     }
     if kind == "CustomResourceDefinition" {
         object["spec"]["conversion"] = json!({ "strategy": "None" });
-    }
-    for (_, kept) in ENTRIES.iter().filter(|(of, _)| *of == kind) {
-        let mut entries = object["webhooks"].as_array().cloned().unwrap_or_default();
-        entries.retain(|entry| kept.contains(&entry.text("/name")));
-        match entries.is_empty() {
-            true => drop(object.as_object_mut().map(|fields| fields.remove("webhooks"))),
-            false => object["webhooks"] = entries.into(),
-        }
     }
     object
 }
