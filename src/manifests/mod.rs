@@ -9,6 +9,7 @@ mod components;
 mod external_certs;
 mod network_policy;
 mod policies;
+mod reads;
 mod roles;
 mod workloads;
 pub mod writes;
@@ -136,10 +137,10 @@ pub fn write_to(dir: &Path) -> io::Result<()> {
         }
         write_files(&chart, files)?;
     }
-    // In a checkout, the table of writes is in the page beside the directory.
+    // In a checkout, the tables of reads and of writes are in the page beside the directory.
     let page = dir.join("../SECURITY.md");
     if let Ok(text) = fs::read_to_string(&page)
-        && let Some(renewed) = writes::renew(&text)
+        && let Some(renewed) = reads::renew(&text).as_deref().and_then(writes::renew)
     {
         fs::write(page, renewed)?;
     }
