@@ -338,8 +338,8 @@ impl Sidecars {
         if let Some(before) = &before {
             let more = lock(&self.index).candidates(namespace, before);
             candidates.extend(more);
-            candidates.sort_by(|a, b| a.as_ref().cmp(b.as_ref()));
-            candidates.dedup_by(|a, b| a.as_ref() == b.as_ref());
+            candidates.sort_by(|Indexed(a), Indexed(b)| a.name.cmp(&b.name));
+            candidates.dedup_by(|Indexed(a), Indexed(b)| a.name == b.name);
         }
         let mut wanted = Vec::new();
         let mut looked_up = None;
