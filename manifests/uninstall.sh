@@ -16,6 +16,8 @@ workloads="clonesets.apps.kruise.io statefulsets.apps.kruise.io daemonsets.apps.
 jobs="broadcastjobs.apps.kruise.io advancedcronjobs.apps.kruise.io"
 distributions=resourcedistributions.apps.kruise.io
 markers=podprobemarkers.apps.kruise.io
+image_jobs="imagepulljobs.apps.kruise.io imagelistpulljobs.apps.kruise.io"
+ephemeral_jobs=ephemeraljobs.apps.kruise.io
 finalizer=crr.apps.kruise.io/unready-acquired
 crds=false
 case "${1:-}" in
@@ -164,6 +166,15 @@ fi
 if installed "$markers"; then
   release "$markers" kruise.io/node-pod-probe-cleanup
 fi
+# OpenKruise has written these, and kruise-rs releases them while it runs.
+for kind in $image_jobs; do
+  if installed "$kind"; then
+    release "$kind" apps.kruise.io/deletion-protection
+  fi
+done
+if installed "$ephemeral_jobs"; then
+  release "$ephemeral_jobs" apps.kruise.io/ephemeralcontainers-cleanup
+fi
 now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 held_pods | while read -r namespace name gate; do
   echo "making Pod $namespace/$name ready"
@@ -176,7 +187,7 @@ done
 
 if $crds; then
   echo "deleting CustomResourceDefinitions and all objects of their kinds"
-  $kubectl delete -k "$here/crds" --ignore-not-found --wait --timeout="$timeout"
+  $kubectl delete -k "$here/crds" --ignore-not-found --wait --timeout="$timeout" || left=true
 fi
 echo "namespace $system is kept; if nothing of others is in it: kubectl delete namespace $system"
 if [ "${left:-false}" = true ]; then

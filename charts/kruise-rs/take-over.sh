@@ -136,17 +136,21 @@ if $manages; then
   gates=$($kubectl get deployment --namespace "$system" "$manager" \
     -o jsonpath='{range .spec.template.spec.containers[*]}{range .args[*]}{@}{"\n"}{end}{end}' |
     sed -n 's/^--feature-gates=//p' | tail -n 1)
-  case ",$gates," in
-    *,EnhancedLivenessProbe=true,*)
+  # Those that are on, however that is spelled: " Name = True", Name=1, Name=t. Of several for one name the last counts.
+  on=$(printf '%s\n' "$gates" | tr ',' '\n' | awk -F= '
+    { gsub(/[ \t]/, ""); value = tolower($2); on[$1] = value == "true" || value == "1" || value == "t" }
+    END { for (name in on) if (on[name]) printf ",%s", name; print "," }')
+  case "$on" in
+    *,EnhancedLivenessProbe,*)
       refuse "OpenKruise runs with EnhancedLivenessProbe=true, which kruise-rs does not have: nobody would probe such Pods" ;;
-    *,AllAlpha=true,*)
+    *,AllAlpha,*)
       refuse "OpenKruise runs with AllAlpha=true, which means other gates in kruise-rs: switch on by name what you use, in OpenKruise first" ;;
   esac
   {
     echo "# The feature gates that OpenKruise ran with; the same ones have to be on, and off, from the first start."
     echo "featureGates: '$gates'"
-    case ",$gates," in *,ResourceDistributionGate=true,*) echo "components: {resourceDistribution: true}" ;; esac
-    case ",$gates," in *,EnableExternalCerts=true,*) echo "externalCerts: {enabled: true}" ;; esac
+    case "$on" in *,ResourceDistributionGate,*) echo "components: {resourceDistribution: true}" ;; esac
+    case "$on" in *,EnableExternalCerts,*) echo "externalCerts: {enabled: true}" ;; esac
   } >"$save/values.yaml"
 elif [ ! -f "$save/values.yaml" ]; then
   refuse "OpenKruise's manager does not run, and there is no $save/values.yaml of an earlier run, with its feature gates; set SAVE"

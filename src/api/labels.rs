@@ -346,10 +346,22 @@ pub fn is_below(domain: &str, parent: &str) -> bool {
     domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
+/// Those of them that are Kruise's.
+const KRUISE_DOMAINS: [&str; 2] = ["kruise.io", "kruise.rs"];
+
 /// Whether the key of a label or annotation is of a domain of Kubernetes or Kruise.
 pub fn is_of_system(key: &str) -> bool {
+    is_of(key, &SYSTEM_DOMAINS)
+}
+
+/// Whether the key of a label or annotation is of a domain of Kruise.
+pub fn is_of_kruise(key: &str) -> bool {
+    is_of(key, &KRUISE_DOMAINS)
+}
+
+fn is_of(key: &str, domains: &[&str]) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    SYSTEM_DOMAINS.iter().any(|parent| is_below(domain, parent))
+    domains.iter().any(|parent| is_below(domain, parent))
 }
 
 #[cfg(test)]
@@ -371,6 +383,7 @@ mod tests {
             ("x", false),
         ] {
             assert_eq!(is_of_system(key), wanted, "{key}");
+            assert_eq!(is_of_kruise(key), wanted && key.contains("kruise."), "{key}");
         }
     }
 }

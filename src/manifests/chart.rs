@@ -3,22 +3,15 @@
 //! Written here are the templates of objects and the files beside them. `Chart.yaml`, `values.yaml`, its schema, the
 //! notes and `_helpers.tpl` are written by hand.
 //!
-//! Helm applies on the server and stops at a field that somebody else has changed. So the chart leaves out of the webhook
-//! configurations what the running webhook keeps (match conditions, selectors, rules of other releases): all entries but
-//! those that have to fail closed from the first moment and have only one form.
+//! Helm applies on the server and stops at a field that somebody else has changed. What the running webhook keeps of the webhook
+//! configurations is in neither (`workloads.rs`).
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, RUNTIMES, base, components, custom_resource_definition, external_certs};
-use crate::{
-    api::{CRDS, feature_gates::FeatureGates},
-    webhook::{
-        self, HANDLERS,
-        server::{failure_policies, handler::OnFailure},
-    },
-};
+use crate::{api::CRDS, webhook};
 
 const HEADER: &str =
     "{{- /* Written by `kruise-rs manifests` from the program's own tables; changes here are overwritten. */}}\n";
@@ -185,25 +178,6 @@ fn workload(slots: &mut Slots, object: &mut Value) {
     }
 }
 
-/// Of a webhook configuration what nobody but a release changes: entries that have to fail closed, whatever is set.
-/// The running webhook adds the others.
-fn without_what_the_webhook_keeps(object: &mut Value) {
-    let is_fixed = |entry: &Value| {
-        HANDLERS.iter().any(|handler| {
-            entry["name"] == handler.name
-                && matches!(failure_policies::allowed(handler), [OnFailure::Fail])
-                && (handler.match_conditions)(&FeatureGates::all_on()).is_empty()
-        })
-    };
-    let Some(entries) = object.get_mut("webhooks").and_then(Value::as_array_mut) else { return };
-    entries.retain(is_fixed);
-    if entries.is_empty()
-        && let Some(fields) = object.as_object_mut()
-    {
-        fields.remove("webhooks");
-    }
-}
-
 /// One object of the base, with what external certificates make of it.
 fn document(object: &Value) -> Result<String, serde_yaml::Error> {
     let mut slots = Slots::default();
@@ -216,11 +190,7 @@ fn document(object: &Value) -> Result<String, serde_yaml::Error> {
     if external.as_ref() == Some(object) {
         return Ok(format!("---\n{}", render(object.clone())?));
     }
-    let mut own = object.clone();
-    if own["kind"].as_str().is_some_and(|kind| kind.ends_with("WebhookConfiguration")) {
-        without_what_the_webhook_keeps(&mut own);
-    }
-    let own = render(own)?;
+    let own = render(object.clone())?;
     Ok(match external {
         None => format!("{{{{- if not {EXTERNAL_CERTS} }}}}\n---\n{own}{{{{- end }}}}\n"),
         Some(external) => {

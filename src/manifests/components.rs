@@ -41,7 +41,7 @@ pub(super) fn defaults() -> Vec<String> {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-    use crate::api::kinds::KINDS;
+    use crate::api::{kinds::KINDS, labels};
 
     /// Lists Deployments as it was set up to, and notes every other call.
     const KUBECTL: &str = r#"#!/bin/sh
@@ -111,6 +111,45 @@ esac
         assert!(calls.lines().last().unwrap().starts_with("delete -k "), "{calls}");
         let (code, said, calls) = run("", "", "Forbidden");
         assert!(code != 0 && said.contains("(Forbidden)") && !calls.contains("web-1"), "{said}{calls}");
+    }
+
+    /// Every definition is installed, every kind has an object that holds the finalizer that is asked for, and definitions are not gone
+    /// in time.
+    const HELD: &str = r#"#!/bin/sh
+case "$*" in
+  "get crd "*) echo "customresourcedefinition.apiextensions.k8s.io/$3" ;;
+  "get "*" --all-namespaces -o go-template="*.metadata.finalizers*) echo "ns held 0" ;;
+  "patch "*) echo "$*" >>"$CALLS" ;;
+  "delete -k "*) echo "error: timed out waiting for the condition" >&2; exit 1 ;;
+esac
+"#;
+
+    #[test]
+    fn uninstalling_releases_every_finalizer_of_ours_and_tells_what_is_left() {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/uninstall.sh");
+        let dir = tempfile::tempdir().unwrap();
+        let (kubectl, calls) = (dir.path().join("kubectl"), dir.path().join("calls"));
+        fs::write(&kubectl, HELD).unwrap();
+        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new("sh");
+        command.arg(&script).arg("--crds").env("KUBECTL", &kubectl).env("CALLS", &calls);
+        let output = command.env_remove("TIMEOUT").env_remove("NAMESPACE").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.ends_with("some objects were not gone within 60s; run this again to see them\n"), "{said}");
+        let calls = fs::read_to_string(calls).unwrap();
+        for (kind, finalizer) in [
+            ("containerrecreaterequests.apps.kruise.io", labels::CRR_UNREADY_FINALIZER),
+            ("podprobemarkers.apps.kruise.io", labels::PROBE_CLEANUP_FINALIZER),
+            ("imagepulljobs.apps.kruise.io", labels::IMAGE_PULL_JOB_FINALIZER),
+            ("imagelistpulljobs.apps.kruise.io", labels::IMAGE_PULL_JOB_FINALIZER),
+            ("ephemeraljobs.apps.kruise.io", labels::EPHEMERAL_JOB_FINALIZER),
+        ] {
+            let patch = format!(
+                r#"patch {kind} --namespace ns held --type=json --patch [{{"op":"test","path":"/metadata/finalizers/0","value":"{finalizer}"}},{{"op":"remove","path":"/metadata/finalizers/0"}}]"#
+            );
+            assert_eq!(calls.lines().filter(|call| *call == patch).count(), 1, "{patch}: {calls}");
+        }
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Renders `manifests/` from the tables: CRDS, CONTROLLERS, HANDLERS and the rights that each role states beside its code.
 //!
 //! The output is committed; a test fails when it is stale. What may be applied again and again must never carry data
-//! that the running program owns: the Lease and the Secret are empty and the webhook configuration has no CA, so that
-//! `kubectl apply` keeps what is there.
+//! that the running program owns: the Lease and the Secret are empty, and the webhook configurations have no CA and none of
+//! the entries that the webhook keeps, so that `kubectl apply` keeps what is there.
 
 mod chart;
 mod components;
 mod external_certs;
 mod network_policy;
 mod policies;
+mod reads;
 mod roles;
 mod workloads;
 pub mod writes;
@@ -29,6 +30,12 @@ pub use workloads::{leftovers, registrations};
 const NAMESPACE: &str = DEFAULT_NAMESPACE;
 const HEADER: &str =
     "# Written by `kruise-rs manifests` from the program's own tables; changes here are overwritten.\n";
+/// Annotations by which tools that apply from Git delete no object that has left it.
+const KEEPS_OF_GITOPS: [(&str, &str); 2] = [
+    ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
+    ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
+];
+
 /// The files of the base and their objects.
 fn base() -> [(&'static str, Vec<Value>); 5] {
     let [manager, webhook, daemon] = roles();
@@ -130,10 +137,10 @@ pub fn write_to(dir: &Path) -> io::Result<()> {
         }
         write_files(&chart, files)?;
     }
-    // In a checkout, the table of writes is in the page beside the directory.
+    // In a checkout, the tables of reads and of writes are in the page beside the directory.
     let page = dir.join("../SECURITY.md");
     if let Ok(text) = fs::read_to_string(&page)
-        && let Some(renewed) = writes::renew(&text)
+        && let Some(renewed) = reads::renew(&text).as_deref().and_then(writes::renew)
     {
         fs::write(page, renewed)?;
     }
@@ -204,6 +211,10 @@ fn custom_resource_definition(
     crd: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 ) -> Value {
     let mut crd = json!(crd);
+    // With a definition go all objects of its kind and their Pods. So Flux and Argo CD leave it when the installation goes.
+    for (key, value) in KEEPS_OF_GITOPS {
+        crd["metadata"]["annotations"][key] = value.into();
+    }
     // Written out: a conversion webhook that another installation left would make the definition invalid.
     crd["spec"]["conversion"] = json!({ "strategy": "None", "webhook": null });
     crd
@@ -328,6 +339,18 @@ mod tests {
                 let of_pods = rule.resources.iter().any(|r| r.starts_with("pods"));
                 let writes = rule.verbs.iter().any(|verb| !["get", "list", "watch"].contains(verb));
                 assert!(role.name != "daemon" || !of_pods || !writes || rule.resources == ["pods/status"], "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_tool_that_applies_from_git_prunes_a_definition() {
+        let all = objects();
+        let definitions: Vec<&Value> = all.iter().filter(|o| o["kind"] == "CustomResourceDefinition").collect();
+        assert_eq!(definitions.len(), CRDS.len());
+        for definition in definitions {
+            for (key, value) in KEEPS_OF_GITOPS {
+                assert_eq!(definition["metadata"]["annotations"][key], value, "{}", definition["metadata"]["name"]);
             }
         }
     }

@@ -10,11 +10,11 @@ use crate::{
     domain::node::pull_secrets as rules,
     pull_secrets,
     webhook::{
-        self,
+        self, HANDLERS,
         server::{
             configuration::{self, Endpoint, Wanted},
-            failure_policies::FailurePolicies,
-            handler::Phase,
+            failure_policies::{self, FailurePolicies},
+            handler::{OnFailure, Phase},
         },
     },
 };
@@ -124,8 +124,31 @@ pub(super) fn webhook_objects(role: &Role) -> Vec<Value> {
         disruption_budget("kruise-webhook", role),
     ]
     .into_iter()
-    .chain(registrations(&FeatureGates::default()))
+    .chain(registrations(&FeatureGates::default()).map(without_what_the_webhook_keeps))
     .collect()
+}
+
+/// Of a webhook configuration what nobody but a release changes: entries that have to fail closed from the first moment, whatever is
+/// set, and have only one form. The running webhook adds the others and keeps them, and the administrator changes them: applied
+/// again, they would lose that.
+fn without_what_the_webhook_keeps(mut object: Value) -> Value {
+    let is_fixed = |entry: &Value| {
+        HANDLERS.iter().any(|handler| {
+            entry["name"] == handler.name
+                && matches!(failure_policies::allowed(handler), [OnFailure::Fail])
+                && (handler.match_conditions)(&FeatureGates::all_on()).is_empty()
+        })
+    };
+    if let Some(entries) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
+        entries.retain(is_fixed);
+        // Left out rather than empty: applied again, it takes nothing away.
+        if entries.is_empty()
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("webhooks");
+        }
+    }
+    object
 }
 
 /// Entries of one of our webhook configurations, of this kind, that another program has left there: the name of each, and
@@ -137,7 +160,8 @@ pub fn leftovers(kind: &str, config: &Value, namespace: &str) -> Vec<(String, Ve
     left.map(|left| (left.name, left.kinds.iter().map(ToString::to_string).collect())).collect()
 }
 
-/// The webhook configurations of an installation with these gates.
+/// The webhook configurations of an installation with these gates, as the running webhook completes what is shipped; entries for the
+/// namespaces of budgets come on top.
 pub fn registrations(gates: &FeatureGates) -> [Value; 2] {
     let endpoint = Endpoint::Service { namespace: NAMESPACE.into(), name: webhook::SERVICE.into() };
     let policies = FailurePolicies::default();
@@ -159,11 +183,7 @@ pub fn registrations(gates: &FeatureGates) -> [Value; 2] {
     .map(|(kind, name, phase)| {
         let mut object = json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
             "metadata": metadata(name, false) });
-        let entries = configuration::shipped(phase, &wanted);
-        // Left out rather than empty: applied again, it takes nothing away.
-        if !entries.is_empty() {
-            object["webhooks"] = entries.into();
-        }
+        object["webhooks"] = configuration::unlisted(phase, &wanted).into();
         object
     })
 }

@@ -13,10 +13,6 @@ use serde_json::{Value, json};
 
 type Objects = BTreeMap<(String, String), Value>;
 
-/// Entries that the chart leaves to the running webhook, by configuration: all but these.
-const ENTRIES: [(&str, &[&str]); 2] =
-    [("MutatingWebhookConfiguration", &["mcontainerrecreaterequest.kb.io"]), ("ValidatingWebhookConfiguration", &[])];
-
 fn chart(paths: &Paths) -> PathBuf {
     paths.repo.join("charts/kruise-rs")
 }
@@ -87,14 +83,6 @@ fn as_in_the_chart(object: &Value) -> Value {
     }
     if kind == "CustomResourceDefinition" {
         object["spec"]["conversion"] = json!({ "strategy": "None" });
-    }
-    for (_, kept) in ENTRIES.iter().filter(|(of, _)| *of == kind) {
-        let mut entries = object["webhooks"].as_array().cloned().unwrap_or_default();
-        entries.retain(|entry| kept.contains(&entry.text("/name")));
-        match entries.is_empty() {
-            true => drop(object.as_object_mut().map(|fields| fields.remove("webhooks"))),
-            false => object["webhooks"] = entries.into(),
-        }
     }
     object
 }
@@ -188,6 +176,27 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
         assert_eq!(daemon.text("/spec/template/spec/volumes/0/hostPath/path"), path);
     }
 
+    // A directory, as OpenKruise's chart names it, wins over the runtime; a socket alone is in the runtime's own one.
+    for (daemon, path, inside) in [
+        (
+            json!({ "runtime": "crio", "socketLocation": "/var/run", "socketFile": "crio/crio.sock" }),
+            "/var/run",
+            "/hostvarrun",
+        ),
+        (json!({ "socketFile": "containerd/other.sock" }), "/run/containerd", "/hostvarrun/containerd"),
+        (json!({ "socketFile": "/hostvarrun/containerd/other.sock" }), "/run/containerd", "/hostvarrun/containerd"),
+    ] {
+        let found = rendered(&paths, &[&format!("daemon={daemon}")])?;
+        let made = &found[&("DaemonSet".to_owned(), "kruise-daemon".to_owned())];
+        assert_eq!(made.text("/spec/template/spec/volumes/0/hostPath/path"), path, "{daemon}");
+        let container = &made["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container.text("/volumeMounts/0/mountPath"), inside, "{daemon}");
+        let flag = format!("--socket-file={}", daemon.text("/socketFile"));
+        ensure!(container.array("/args").contains(&json!(flag)), "{container}");
+    }
+    let off = ["featureGates=\"ResourceDistributionGate=true,ResourceDistributionGate=f\""];
+    rendered(&paths, &off).context("the last one counts")?;
+
     let external = rendered(&paths, &["externalCerts.enabled=true"])?;
     ensure!(!external.contains_key(&("Secret".to_owned(), "kruise-webhook-certs".to_owned())));
     let registration =
@@ -200,6 +209,9 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
         ("webhookConfiguration={}", "webhookConfiguration"),
         ("manager={\"replicas\":0}", "replicas"),
         ("networkPolicy={\"enabled\":true}", "networkPolicy.apiServers is empty"),
+        ("daemon={\"socketFile\":\"other.sock\"}", "of /run only containerd is mounted for the runtime containerd"),
+        ("daemon={\"socketFile\":\"crio/crio.sock\"}", "set daemon.socketLocation"),
+        ("featureGates=\"A=true, ResourceDistributionGate = True\"", "components.resourceDistribution is false"),
     ] {
         let refusal = refusal(&paths, value)?;
         ensure!(refusal.contains(said), "{value}: {refusal}");

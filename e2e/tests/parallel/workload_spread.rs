@@ -450,3 +450,66 @@ async fn with_percentages_each_pod_comes_with_its_deletion_cost() -> Result<()> 
     })
     .await
 }
+
+#[tokio::test]
+async fn the_author_of_a_patch_needs_the_rights_to_create_and_to_patch_pods() -> Result<()> {
+    in_namespace("spread-rights", async |t| {
+        let role = |name: &str, group: &str, resource: &str, verbs: &[&str]| {
+            json!({ "kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": { "name": name },
+                "rules": [{ "apiGroups": [group], "resources": [resource], "verbs": verbs }] })
+        };
+        t.create(json!({ "kind": "ServiceAccount", "metadata": { "name": "author" } })).await?;
+        let account = format!("system:serviceaccount:{}:author", t.namespace);
+        let user = format!("--as={account}");
+        let bind = |name: &str| {
+            json!({ "kind": "RoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": { "name": name },
+                "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+                "subjects": [{ "kind": "ServiceAccount", "name": "author", "namespace": t.namespace }] })
+        };
+        t.create(role("spreads", "apps.kruise.io", "workloadspreads", &["create", "get", "patch"])).await?;
+        t.create(bind("spreads")).await?;
+        t.may(&account, "create", "workloadspreads").await?;
+        let write = |name: &str, object: Value| -> Result<String> {
+            let path = std::env::temp_dir().join(format!("{}-{name}", t.namespace));
+            std::fs::write(&path, object.to_string())?;
+            Ok(path.to_string_lossy().into_owned())
+        };
+        // As clients in Go write subsets without a patch.
+        let plain = json!([{ "name": "a", "maxReplicas": 1, "patch": null }, { "name": "b" }]);
+        let plain = write("plain.json", of_clone_set(plain))?;
+        let patching = of_clone_set(json!([subset("a", json!(1)), subset("b", Value::Null)]));
+        let patching = write("patching.json", patching)?;
+        let dry = ["create", "--dry-run=server", "-f", plain.as_str(), user.as_str()];
+        poll("a WorkloadSpread without patches", PATIENCE, async || t.kubectl(&dry).await.map(drop)).await?;
+        let create = ["create", "-f", patching.as_str(), user.as_str()];
+        let refused = async |args: &[&str]| {
+            let answer = t.kubectl(args).await.map_err(|error| format!("{error:#}"));
+            let why = "want the right to create and to patch pods";
+            ensure!(answer.as_ref().is_err_and(|error| error.contains(why)), "{answer:?}");
+            Ok::<_, anyhow::Error>(())
+        };
+        refused(&create).await?;
+        t.create(role("create", "", "pods", &["create"])).await?;
+        t.create(bind("create")).await?;
+        t.may(&account, "create", "pods").await?;
+        refused(&create).await?;
+
+        // Stored by somebody else: its metadata is free, its spec is not.
+        t.create(of_clone_set(json!([subset("a", json!(1)), subset("b", Value::Null)]))).await?;
+        let patch = |patch: &'static str| ["patch", "ws", "ws", "--type=merge", "-p", patch, user.as_str()];
+        t.kubectl(&patch(r#"{"metadata":{"labels":{"team":"a"}}}"#)).await?;
+        refused(&patch(r#"{"spec":{"scheduleStrategy":{"type":"Adaptive"}}}"#)).await?;
+        t.remove(SPREAD, "ws").await?;
+
+        t.create(role("patch", "", "pods", &["patch"])).await?;
+        t.create(bind("patch")).await?;
+        t.may(&account, "patch", "pods").await?;
+        // The policy asks another authorizer, which learns of it a moment later or earlier.
+        poll("the author to be allowed", PATIENCE, async || t.kubectl(&create).await.map(drop)).await?;
+        for file in [plain, patching] {
+            let _ = std::fs::remove_file(file);
+        }
+        Ok(())
+    })
+    .await
+}

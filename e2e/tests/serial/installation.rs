@@ -1,11 +1,13 @@
 //! Installing and uninstalling.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring, workload};
 use e2e::paths::SYSTEM;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::CRR;
@@ -205,8 +207,61 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
 async fn installing_over_an_installation_changes_nothing() -> Result<()> {
     in_namespace("reinstall", async |t| {
         let daemon = t.node().daemon().await?;
-        t.node().deploy().await?;
+        // What an administrator has set stays, and so does what the webhook has written.
+        let configurations = [
+            ("MutatingWebhookConfiguration", "kruise-mutating-webhook-configuration"),
+            ("ValidatingWebhookConfiguration", "kruise-validating-webhook-configuration"),
+        ];
+        let (kind, name) = configurations[0];
+        let place = |o: &Value| o.array("/webhooks").iter().position(|entry| entry.text("/name") == "mpod.kb.io");
+        let set = async |seconds: i64| {
+            let live = t.get(kind, name).await?;
+            let entry = format!("/webhooks/{}", place(&live).context("mpod.kb.io")?);
+            let operations = json!([
+                { "op": "test", "path": format!("{entry}/name"), "value": "mpod.kb.io" },
+                { "op": "replace", "path": format!("{entry}/timeoutSeconds"), "value": seconds },
+            ]);
+            let patch = Patch::Json::<()>(serde_json::from_value(operations)?);
+            t.api(kind).patch(name, &PatchParams::default(), &patch).await?;
+            anyhow::Ok(live.int(&format!("{entry}/timeoutSeconds")))
+        };
+        let was = set(9).await?;
+        let again = async {
+            let registered = async || {
+                let mut entries = Vec::new();
+                for (kind, name) in configurations {
+                    // The lists of namespaces go with other tests.
+                    entries.extend(t.get(kind, name).await?.array("/webhooks").iter().map(|entry| {
+                        json!([entry["name"], entry["failurePolicy"], entry["timeoutSeconds"], entry["clientConfig"]])
+                    }));
+                }
+                anyhow::Ok(entries)
+            };
+            let before = registered().await?;
+            t.node().deploy().await?;
+            assert_eq!(registered().await?, before);
+            anyhow::Ok(())
+        };
+        restoring(again, async { set(was).await.map(drop) }).await?;
         assert_eq!(t.node().daemon().await?.text("/metadata/uid"), daemon.text("/metadata/uid"));
+        Ok(())
+    })
+    .await
+}
+
+/// As an upgrade from manifests that had all entries does it once.
+#[tokio::test]
+async fn entries_that_somebody_removes_are_added_again_at_once() -> Result<()> {
+    in_namespace("entries-removed", async |t| {
+        let (kind, name) = ("ValidatingWebhookConfiguration", "kruise-validating-webhook-configuration");
+        let names = |o: &Value| {
+            let entries = o.array("/webhooks").iter().map(|entry| entry.text("/name").to_owned());
+            entries.collect::<BTreeSet<_>>()
+        };
+        let before = names(&t.get(kind, name).await?);
+        ensure!(!before.is_empty(), "none is registered");
+        t.patch(kind, name, json!({ "webhooks": null })).await?;
+        t.wait_for(kind, name, "to have its entries again", PATIENCE, |o| names(o) == before).await?;
         Ok(())
     })
     .await

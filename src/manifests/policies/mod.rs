@@ -29,6 +29,7 @@ mod request_fields;
 mod request_status;
 mod webhook_jobs;
 mod webhook_registration;
+mod workload_spread_authors;
 
 use serde_json::{Value, json};
 
@@ -87,6 +88,7 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-resourcedistribution-authors", spec: distribution_authors::spec, is_bound: true, over: &[] },
     Policy { name: "kruise-webhook-jobs", spec: webhook_jobs::spec, is_bound: true, over: &[WEBHOOK] },
     Policy { name: "kruise-webhook-registration", spec: webhook_registration::spec, is_bound: true, over: &[WEBHOOK] },
+    Policy { name: "kruise-workloadspread-authors", spec: workload_spread_authors::spec, is_bound: true, over: &[] },
     // The webhook role binds it while the gate is on.
     Policy { name: protection::NAME, spec: protection::spec, is_bound: false, over: &[] },
     // An administrator binds it who wants it.

@@ -100,9 +100,11 @@ fn with_subset(pod: &Value, placed: &Value, admitted: Admitted, warning: Option<
 async fn admit_placed(context: &Context, request: &Request, pod: &Value, is_required: bool) -> Decision {
     let mut random = [0; name::SUFFIX];
     SystemRandom::new().fill(&mut random).map_err(|_| Denied::internal("the system has no random numbers"))?;
+    // Where sidecars are required, no patch of a subset is a way around them.
+    let before = is_required.then_some(&request.object);
     // A replica that has just started waits for both at the same time.
     let (outcome, state) = tokio::join!(
-        context.sidecars.outcome(&request.namespace, pod, &request.uid),
+        context.sidecars.outcome(&request.namespace, pod, before, &request.uid),
         context.pod_states.of(&request.namespace, pod),
     );
     let mut outcome = match outcome {

@@ -225,9 +225,8 @@ pub fn complete(phase: Phase, endpoint: &Endpoint, own_namespace: &str) -> Vec<V
     HANDLERS.iter().filter(|handler| handler.phase == phase).map(|handler| render(handler, &wanted)).collect()
 }
 
-/// What an installation brings along of one phase. Entries for budgets come with the running webhook alone: it knows the
-/// namespaces, and until then they would be called for all of them.
-pub fn shipped(phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
+/// The entries of one phase that do not depend on a list of namespaces.
+pub fn unlisted(phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
     HANDLERS
         .iter()
         .filter(|handler| handler.phase == phase && !handler.namespaces.are_listed())
@@ -456,7 +455,7 @@ mod tests {
             }
         }
         fn installed(&self, phase: Phase) -> Value {
-            json!({ "metadata": { "resourceVersion": "7" }, "webhooks": shipped(phase, &self.wanted(None)) })
+            json!({ "metadata": { "resourceVersion": "7" }, "webhooks": unlisted(phase, &self.wanted(None)) })
         }
         fn plan(&self, config: &Value, phase: Phase) -> Vec<Value> {
             plan(config, phase, &self.wanted(Some("PEM")))
@@ -490,6 +489,27 @@ mod tests {
             assert_eq!(done["webhooks"][0]["clientConfig"]["caBundle"], "UEVN");
             assert_eq!(all.plan(&done, phase), Vec::<Value>::new());
             assert!(had_another_ca(&done, &endpoint(), "NEW") && !had_another_ca(&done, &endpoint(), "PEM"));
+        }
+    }
+
+    /// As the manifests ship them: one fixed entry, or no list at all.
+    #[test]
+    fn what_is_missing_is_added_at_once_and_what_is_there_stays() {
+        let all = Setting::of(all_gates());
+        let sorted = |config: &Value| BTreeSet::from_iter(entries(config).into_iter().map(str::to_owned));
+        for phase in PHASES {
+            let full = all.patched(all.installed(phase), phase);
+            let mut config = full.clone();
+            config["webhooks"]
+                .as_array_mut()
+                .unwrap()
+                .retain(|entry| entry["name"] == "mcontainerrecreaterequest.kb.io");
+            if entries(&config).is_empty() {
+                config.as_object_mut().unwrap().remove("webhooks");
+            }
+            let completed = all.patched(config, phase);
+            assert_eq!(sorted(&completed), sorted(&full));
+            assert_eq!(all.plan(&completed, phase), Vec::<Value>::new());
         }
     }
 

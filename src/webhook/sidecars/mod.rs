@@ -308,12 +308,18 @@ impl Sidecars {
         index.insert(&Indexed(entry.clone()), &entry.aim)
     }
 
-    /// What is to be done with a new Pod of a namespace. `seed` decides, like a die, which of its Pods a share of a
-    /// SidecarSet's is.
+    /// What is to be done with a new Pod of a namespace. A SidecarSet that selects it as it was `before`, if that is given, is for
+    /// it too. `seed` decides, like a die, which of its Pods a share of a SidecarSet's is.
     ///
     /// # Errors
     /// The SidecarSets are not known yet.
-    pub async fn outcome(&self, namespace: &name::Namespace, pod: &Value, seed: &str) -> Result<Outcome, NotRead> {
+    pub async fn outcome(
+        &self,
+        namespace: &name::Namespace,
+        pod: &Value,
+        before: Option<&Value>,
+        seed: &str,
+    ) -> Result<Outcome, NotRead> {
         if !inject::is_open(pod) {
             return Ok(Outcome::default());
         }
@@ -326,12 +332,24 @@ impl Sidecars {
             let first = tokio::time::timeout(LIMIT, scope.wait_for(Option::is_some)).await;
             first.map(drop).map_err(|_| NotRead)?;
         }
-        let labels = Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
-        let candidates = lock(&self.index).candidates(namespace, &labels);
+        let labels_of = |pod: &Value| Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
+        let (labels, before) = (labels_of(pod), before.map(labels_of));
+        let mut candidates = lock(&self.index).candidates(namespace, &labels);
+        if let Some(before) = &before {
+            let more = lock(&self.index).candidates(namespace, before);
+            candidates.extend(more);
+            candidates.sort_by(|Indexed(a), Indexed(b)| a.name.cmp(&b.name));
+            candidates.dedup_by(|Indexed(a), Indexed(b)| a.name == b.name);
+        }
         let mut wanted = Vec::new();
         let mut looked_up = None;
         for Indexed(entry) in candidates {
-            let found = self.choose(&entry, namespace, &labels, &mut looked_up, seed).await;
+            let mut found = self.choose(&entry, namespace, &labels, &mut looked_up, seed).await;
+            if matches!(found, Ok(None))
+                && let Some(before) = &before
+            {
+                found = self.choose(&entry, namespace, before, &mut looked_up, seed).await;
+            }
             wanted.extend(found.transpose().map(|found| (entry, found)));
         }
         let restored = wanted.into_iter().map(|(entry, found)| async move {

@@ -40,7 +40,7 @@ fn pod() -> Value {
 }
 
 async fn outcome(sidecars: &Sidecars) -> Outcome {
-    sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await.unwrap()
+    sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), None, "seed").await.unwrap()
 }
 
 fn not_found() -> (u16, Value) {
@@ -68,6 +68,23 @@ async fn what_selects_a_pod_is_injected_by_the_defaults_of_admission() {
 }
 
 #[tokio::test]
+async fn a_pod_gets_the_sidecars_of_its_labels_before_a_patch_too() {
+    let db = set("db", json!({"spec": {"selector": {"matchLabels": {"app": "db"}}}}));
+    let both = set(
+        "both",
+        json!({"spec": {"selector": {"matchLabels": null, "matchExpressions": [{"key": "app", "operator": "Exists"}]}}}),
+    );
+    let (sidecars, _) = sidecars(&[set("a", json!({})), db, both], nobody);
+    let shop = name::Namespace::parse("shop").unwrap();
+    let mut patched = pod();
+    patched["metadata"]["labels"]["app"] = "db".into();
+    let alone = sidecars.outcome(&shop, &patched, None, "seed").await.unwrap();
+    assert_eq!(alone.injected, ["both", "db"]);
+    let with_before = sidecars.outcome(&shop, &patched, Some(&pod()), "seed").await.unwrap();
+    assert_eq!(with_before.injected, ["a", "both", "db"]);
+}
+
+#[tokio::test]
 async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags() {
     let stale = json!({"status": {"latestRevision": "a-old", "collisionCount": 0}});
     let (sidecars, _) = sidecars(&[set("a", stale)], nobody);
@@ -83,7 +100,7 @@ async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags()
 async fn e33_before_the_first_list_nothing_is_known() {
     let (sidecars, _) = sidecars(&[], nobody);
     sidecars.scope.send_replace(None);
-    let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await;
+    let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), None, "seed").await;
     assert_eq!(asked.unwrap_err(), NotRead);
 }
 
@@ -93,7 +110,7 @@ async fn a_list_that_never_comes_delays_no_pod_for_ever() {
     sidecars.scope.send_replace(None);
     let wait = async || {
         let begun = clock::now().mono;
-        let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), "seed").await;
+        let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), None, "seed").await;
         assert_eq!(asked.unwrap_err(), NotRead);
         clock::now().mono - begun
     };

@@ -24,6 +24,36 @@ pub const FIXED_LABELS: [&str; 9] = [
 /// Fields of the metadata that say which Pod it is and whose. No patch changes them.
 pub const FIXED_FIELDS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "ownerReferences"];
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+/// Labels and annotations by which Kruise knows what becomes of a Pod, or has become of it: deletion, lifecycle, updates, sidecars,
+/// a Pod of a trial, one of kubelet's own. Kruise or a person writes them on single Pods; no patch changes them.
+pub const INSTRUCTIONS: [&str; 26] = [
+    labels::SPECIFIED_DELETE,
+    labels::SPECIFIED_DELETE_FOR,
+    labels::LIFECYCLE_STATE,
+    labels::LIFECYCLE_TIMESTAMP,
+    labels::IN_PLACE_STATE,
+    labels::IN_PLACE_STATE_LEGACY,
+    labels::IN_PLACE_GRACE,
+    labels::IN_PLACE_GRACE_LEGACY,
+    labels::IMAGE_SPELLINGS,
+    labels::RUNTIME_CONTAINERS_META,
+    labels::LAUNCH_PRIORITY_COMPLETED,
+    labels::LAUNCH_PRIORITY_OPENED,
+    labels::SIDECAR_SET_HASH,
+    labels::SIDECAR_SET_HASH_WITHOUT_IMAGE,
+    labels::SIDECAR_SETS_INJECTED,
+    labels::SIDECAR_SET_IN_PLACE_STATE,
+    labels::SIDECAR_SET_WORKING,
+    labels::SIDECAR_SETS_LEFT_OUT,
+    labels::INJECTED_STATE,
+    labels::RELATED_PUB,
+    labels::PROBE_MARKED_BY,
+    labels::RESERVED_POD,
+    labels::MATCHED_SPREAD,
+    labels::TRIAL,
+    labels::STATIC_POD_MIRROR,
+    labels::STATIC_POD_CONFIG_HASH,
+];
 
 /// What is noted on a Pod of a subset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +64,8 @@ pub struct Note {
     pub cost: Option<i32>,
 }
 
-/// A Pod, or a Pod template, in a subset. What the patch says of [`FIXED_FIELDS`] and [`FIXED_LABELS`] is left out.
+/// A Pod, or a Pod template, in a subset. What the patch says of [`FIXED_FIELDS`], [`FIXED_LABELS`], [`INSTRUCTIONS`] and the
+/// status is left out.
 ///
 /// # Errors
 /// The patch does not fit: the field of it, and why.
@@ -72,7 +103,8 @@ pub fn inject(pod: &Value, subset: &SubsetSpec, note: Option<&Note>) -> Result<V
 /// A patched Pod with what no patch changes.
 fn kept(pod: &Value, patched: Value) -> Value {
     let Value::Object(mut patched) = patched else { return pod.clone() };
-    for key in ["apiVersion", "kind"] {
+    // By the phase in its status a Pod that has ended gets no sidecars.
+    for key in ["apiVersion", "kind", "status"] {
         put(&mut patched, key, pod.get(key));
     }
     if pod.get("metadata").is_some() || patched.contains_key("metadata") {
@@ -81,7 +113,8 @@ fn kept(pod: &Value, patched: Value) -> Value {
             put(metadata, key, pod["metadata"].get(key));
         }
     }
-    keep(pod, Value::Object(patched), FIXED_LABELS.into_iter())
+    let patched = keep(pod, Value::Object(patched), FIXED_LABELS.into_iter().chain(INSTRUCTIONS));
+    keep_in("annotations", pod, patched, INSTRUCTIONS.into_iter())
 }
 
 fn labels_of(pod: &Value) -> Option<&Map<String, Value>> {
@@ -89,13 +122,18 @@ fn labels_of(pod: &Value) -> Option<&Map<String, Value>> {
 }
 
 /// The Pod with these labels, or without them, as it was before.
-fn keep<'k>(before: &Value, mut after: Value, keys: impl Iterator<Item = &'k str>) -> Value {
-    let label = |pod: &Value, key: &str| labels_of(pod).and_then(|labels| labels.get(key).cloned());
-    let changed: Vec<&str> = keys.filter(|key| label(before, key) != label(&after, key)).collect();
+fn keep<'k>(before: &Value, after: Value, keys: impl Iterator<Item = &'k str>) -> Value {
+    keep_in("labels", before, after, keys)
+}
+
+/// The Pod with these labels or annotations, or without them, as it was before.
+fn keep_in<'k>(field: &str, before: &Value, mut after: Value, keys: impl Iterator<Item = &'k str>) -> Value {
+    let of = |pod: &Value, key: &str| pod["metadata"][field].get(key).cloned();
+    let changed: Vec<&str> = keys.filter(|key| of(before, key) != of(&after, key)).collect();
     if let Some(pod) = after.as_object_mut().filter(|_| !changed.is_empty()) {
-        let labels = object_in(object_in(pod, "metadata"), "labels");
+        let members = object_in(object_in(pod, "metadata"), field);
         for key in changed {
-            put(labels, key, label(before, key).as_ref());
+            put(members, key, of(before, key).as_ref());
         }
     }
     after
@@ -158,11 +196,15 @@ pub fn place(pod: &mut Value, subset: &SubsetSpec) {
     }
 }
 
-/// Labels and annotations of a patch that a Pod gets which was created without it, as far as they are texts. Of the domains of
-/// Kubernetes and Kruise, and those that say which revision a Pod is of, only a Pod that is ours gets them.
+/// Labels and annotations of a patch that a Pod gets which was created without it, as far as they are texts. None of Kruise's
+/// domains, which would be orders to us, and none that says which revision a Pod is of; of the domains of Kubernetes only a Pod
+/// that is ours gets them.
 pub fn metadata(patch: Option<&Value>, is_ours: bool) -> Map<String, Value> {
     let Some(metadata) = patch.and_then(|patch| patch.get("metadata")) else { return Map::new() };
-    let is_free = |key: &str| is_ours || !(labels::is_of_system(key) || FIXED_LABELS.contains(&key));
+    let is_free = |key: &str| {
+        let is_known = FIXED_LABELS.contains(&key) || INSTRUCTIONS.contains(&key) || labels::is_of_kruise(key);
+        !is_known && (is_ours || !labels::is_of_system(key))
+    };
     let texts = |key: &str| -> Option<(String, Value)> {
         let all = metadata.get(key)?.as_object()?.iter();
         let all = all.filter(|(key, value)| value.is_string() && !key.starts_with('$') && is_free(key));

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::{
-    inject::{FIXED_FIELDS, FIXED_LABELS},
+    inject::{FIXED_FIELDS, FIXED_LABELS, INSTRUCTIONS},
     spec::TargetKind,
 };
 use crate::{
@@ -104,7 +104,8 @@ fn subsets(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
     }
 }
 
-/// What a patch may not change in a Pod: which one it is, and whose. And images that only a Pod is refused with, a template is not.
+/// What a patch may not change in a Pod: which one it is, and whose, and what Kruise does with it. And images that only a Pod is
+/// refused with, a template is not.
 fn patch_problems(patch: &Value) -> impl Iterator<Item = SpreadProblem> {
     let metadata = &patch["metadata"];
     let fixed = FIXED_FIELDS.iter().filter(|key| metadata.get(**key).is_some());
@@ -114,6 +115,12 @@ fn patch_problems(patch: &Value) -> impl Iterator<Item = SpreadProblem> {
     let identity = identity.map(|key| {
         (format!("metadata.labels[{key}]"), "not allowed; its controller knows the Pod by this label".to_owned())
     });
+    let instructions = ["labels", "annotations"].into_iter().flat_map(move |field| {
+        let there = INSTRUCTIONS.iter().filter(move |key| metadata[field].get(**key).is_some());
+        there.map(move |key| {
+            (format!("metadata.{field}[{key}]"), "not allowed; Kruise knows by it what becomes of the Pod".to_owned())
+        })
+    });
     let images = ["initContainers", "containers"].into_iter().flat_map(|list| {
         let containers = patch["spec"][list].as_array().into_iter().flatten().enumerate();
         containers.filter_map(move |(index, container)| {
@@ -122,7 +129,7 @@ fn patch_problems(patch: &Value) -> impl Iterator<Item = SpreadProblem> {
             Some((format!("spec.{list}[{index}].image"), why))
         })
     });
-    fixed.chain(identity).chain(images)
+    fixed.chain(identity).chain(instructions).chain(images)
 }
 
 fn limits(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {

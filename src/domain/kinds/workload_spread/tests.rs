@@ -524,9 +524,35 @@ fn labels_and_annotations_of_a_patch_are_taken_as_far_as_they_are_texts() {
     let patch = json!({"metadata": {"labels": {"a": "1", "b": null, "$patch": "merge"}, "annotations": {"n": 3}, "name": "x"}, "spec": {}});
     assert_eq!(Value::Object(inject::metadata(Some(&patch), false)), json!({"labels": {"a": "1"}}));
     assert!(inject::metadata(None, true).is_empty());
-    let system = json!({"metadata": {"labels": {"kruise.io/x": "1", "pod-template-hash": "h", "a": "1"}}});
+    let cost = "controller.kubernetes.io/pod-deletion-cost";
+    let system = json!({"metadata": {"labels": {"apps.kruise.io/specified-delete": "true", "pod-template-hash": "h", "a": "1"},
+        "annotations": {cost: "5", "kruise.rs/x": "1", "inplace-update-state": "{}"}}});
     assert_eq!(Value::Object(inject::metadata(Some(&system), false)), json!({"labels": {"a": "1"}}));
-    assert_eq!(Value::Object(inject::metadata(Some(&system), true)), json!({"labels": system["metadata"]["labels"]}));
+    let of_ours = json!({"labels": {"a": "1"}, "annotations": {cost: "5"}});
+    assert_eq!(Value::Object(inject::metadata(Some(&system), true)), of_ours);
+}
+
+#[test]
+fn a_patch_gives_no_orders_to_kruise_and_says_nothing_of_what_became_of_the_pod() {
+    let delete = "apps.kruise.io/specified-delete";
+    let (state, ordered) = ("lifecycle.apps.kruise.io/state", "apps.kruise.io/container-launch-priority");
+    let hash = "kruise.io/sidecarset-hash";
+    let pod = json!({"metadata": {"labels": {"app": "web", state: "Normal"}, "annotations": {hash: "{}"}}, "spec": {}});
+    for patch in [
+        json!({"metadata": {"labels": {delete: "true", state: "Updated"}}}),
+        json!({"metadata": {"labels": {state: null}, "annotations": {hash: "{\"mesh\":{}}", delete: "true"}}}),
+        json!({"metadata": {"annotations": {"$patch": "replace", "kubernetes.io/config.mirror": "x"}}}),
+        json!({"status": {"phase": "Succeeded"}}),
+    ] {
+        let mut with = subset(json!({})).subsets[0].clone();
+        with.patch = Some(patch.clone());
+        let made = inject(&pod, &with, None).unwrap();
+        assert_eq!((&made["metadata"], made.get("status")), (&pod["metadata"], None), "{patch}");
+    }
+    // What tells Kruise how a Pod is to be made is a part of its template as any other.
+    let mut with = subset(json!({})).subsets[0].clone();
+    with.patch = Some(json!({"metadata": {"annotations": {ordered: "Ordered"}}}));
+    assert_eq!(inject(&pod, &with, None).unwrap()["metadata"]["annotations"][ordered], "Ordered");
 }
 
 fn node(labels: Value, taints: Value) -> NodeView {
@@ -1179,6 +1205,11 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
             patched(json!({"metadata": {"labels": {"pod-template-hash": "h"}}})),
             "spec.subsets[0].patch.metadata.labels[pod-template-hash]",
             "by this label",
+        ),
+        (
+            patched(json!({"metadata": {"annotations": {"apps.kruise.io/specified-delete": "true"}}})),
+            "spec.subsets[0].patch.metadata.annotations[apps.kruise.io/specified-delete]",
+            "what becomes of the Pod",
         ),
         (
             patched(json!({"spec": {"containers": [{"name": "main", "image": " "}]}})),

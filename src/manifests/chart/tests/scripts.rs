@@ -125,6 +125,26 @@ fn taking_over_stops_openkruise_before_anything_else_and_never_asks_helm_to_remo
 }
 
 #[test]
+fn taking_over_knows_a_gate_however_it_is_written() {
+    let stage = Stage::new();
+    for (gates, wanted) in [
+        ("A=true, ResourceDistributionGate = True,EnableExternalCerts=1", (true, true)),
+        ("ResourceDistributionGate=t", (true, false)),
+        ("ResourceDistributionGate=false,EnableExternalCerts=0,XResourceDistributionGate=true", (false, false)),
+        ("AllAlpha=true,AllAlpha=False,EnableExternalCerts=TRUE", (false, true)),
+        ("", (false, false)),
+    ] {
+        let args = format!("--feature-gates={gates}\\n");
+        let (code, said, _) = stage.run("take-over.sh", &[], &[("ARGS", args.as_str())]);
+        assert_eq!((code, said.as_str()), (0, ""), "{gates}");
+        let values: Value = serde_yaml::from_str(&stage.saved("values.yaml")).unwrap();
+        assert_eq!(values["featureGates"], gates);
+        let on = |pointer: &str| values.pointer(pointer) == Some(&Value::Bool(true));
+        assert_eq!((on("/components/resourceDistribution"), on("/externalCerts/enabled")), wanted, "{gates}");
+    }
+}
+
+#[test]
 fn taking_over_refuses_what_would_be_dangerous() {
     let stage = Stage::new();
     for (answer, want) in [
@@ -135,7 +155,12 @@ fn taking_over_refuses_what_would_be_dangerous() {
         (("REQUESTS", "shop/once "), "these ContainerRecreateRequests have not ended: shop/once"),
         (("STORED", "v1alpha1 v1beta1"), "objects of clonesets.apps.kruise.io are stored in version v1beta1"),
         (("ARGS", "--feature-gates=EnhancedLivenessProbe=true\\n"), "OpenKruise runs with EnhancedLivenessProbe=true"),
+        (
+            ("ARGS", "--feature-gates=A=true, EnhancedLivenessProbe = T\\n"),
+            "OpenKruise runs with EnhancedLivenessProbe=true",
+        ),
         (("ARGS", "--feature-gates=A=true,AllAlpha=true\\n"), "OpenKruise runs with AllAlpha=true"),
+        (("ARGS", "--feature-gates=AllAlpha=0,AllAlpha=1\\n"), "OpenKruise runs with AllAlpha=true"),
         // Its manager is gone already, and what its gates were is not known.
         (("DEPLOYMENTS", ""), "OpenKruise's manager does not run"),
     ] {
