@@ -77,6 +77,9 @@ pub enum PassError {
     Cri(#[from] CriError),
 }
 
+/// How long to wait before it is tried again to write that a request waits.
+const REPORT_AGAIN: Duration = Duration::from_secs(3);
+
 /// Requests by the UID of their Pod.
 pub const BY_POD: StoreIndex<ContainerRecreateRequest> =
     StoreIndex::new("Pod", |request| Some(request.pod_uid().to_owned()));
@@ -308,7 +311,7 @@ impl Recreator {
         let result = loop {
             tokio::select! {
                 result = &mut stop => break result,
-                () = interrupt.raised() => self.report_newcomers(request).await,
+                () = woken(interrupt) => self.report_newcomers(request).await,
             }
         };
         let result = match result {
@@ -332,17 +335,20 @@ impl Recreator {
             if !open || !pod_there {
                 return;
             }
-            interrupt.raised().await;
+            woken(interrupt).await;
             self.report_newcomers(request).await;
         }
     }
 
-    /// The Pod or its requests changed during a hook or a stop: there may be a new request.
+    /// There may be new requests of the Pod during a hook or a stop: they wait for this one, also if it has ended meanwhile.
+    /// What could not be written is written by the next call.
     async fn report_newcomers(&self, request: &ContainerRecreateRequest) {
         let requests = self.requests.by_index(&BY_POD, request.pod_uid());
-        let pick = node::pick(requests.iter().map(AsRef::as_ref));
-        if let Err(error) = self.report_waiting(&pick).await {
-            tracing::debug!(%error, "that a request waits could not be written; the next pass writes it");
+        let waiting = node::behind(request, requests.iter().map(AsRef::as_ref));
+        for newcomer in waiting.into_iter().filter(|r| !r.is_served_by_manager()) {
+            if let Err(error) = self.write(newcomer, &node::waiting_status(request)).await {
+                tracing::debug!(%error, "that a request waits could not be written, trying again");
+            }
         }
     }
 
@@ -432,6 +438,12 @@ impl Recreator {
 /// Whether this daemon has to know a request: it serves it, or other requests have to wait for it.
 pub fn is_work(request: &ContainerRecreateRequest) -> bool {
     !request.is_completed() && (request.labels().contains_key(labels::CRR_ACTIVE) || request.is_served_by_manager())
+}
+
+/// Resolves when the Pod or its requests have changed, and after a while in any case.
+async fn woken(interrupt: &Interrupt) {
+    // Either will do.
+    let _ = tokio::time::timeout(REPORT_AGAIN, interrupt.raised()).await;
 }
 
 enum Next {

@@ -445,6 +445,32 @@ async fn deleting_a_request_cancels_its_hook_and_stops_nothing() {
     assert_eq!(fixture.calls(), [Call::Exec("c0".into(), vec!["drain".into()])]);
 }
 
+/// Its stop was sent and is waited for. The manager would take the silence of a request that has come since then for an
+/// absent daemon.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_comes_during_the_stop_of_one_that_was_deleted_says_that_it_waits() {
+    let fixture = Fixture::in_memory(None);
+    fixture.runtime.world().faults.insert(("StopContainer", "c0".into()), Fault::Late(Duration::from_secs(20)));
+    let second = || fixture.api.second.lock().unwrap()["status"].clone();
+    let course = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let gone = fixture.recreator.requests.remove(&ObjectKey::new("a", "r1"), None).unwrap();
+        fixture.recreator.request_gone(&gone);
+        let object = stored("r2", "web", "u1", "c0", None);
+        *fixture.api.second.lock().unwrap() = object.clone();
+        // The first write meets a version that the watch has not brought, and nobody wakes the daemon.
+        fixture.api.interfere.store(true, Ordering::SeqCst);
+        fixture.recreator.requests.upsert(serde_json::from_value(object).unwrap());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(second()["message"], "waiting for request r1 of the same Pod");
+        assert_eq!(fixture.runtime.world().containers["c0"].state, i32::from(ContainerState::ContainerRunning));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    };
+    fixture.during(course).await;
+    assert_eq!(second()["containerRecreateStates"][0]["phase"], "Succeeded", "{}", second());
+    assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 30)]);
+}
+
 #[tokio::test]
 async fn a_request_that_the_manager_serves_is_left_alone_and_others_wait_for_it() {
     let fixture = Fixture::new(None).await;

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::{
     fail_unfinished,
     node::{
-        Instance, InstanceState, NodePlan, ObservedContainers, RestartMemory, in_trouble, pick, pick_by_manager, plan,
-        stop_grace, waiting_status,
+        Instance, InstanceState, NodePlan, ObservedContainers, RestartMemory, behind, in_trouble, pick,
+        pick_by_manager, plan, stop_grace, waiting_status,
     },
     states_of,
 };
@@ -380,6 +380,33 @@ fn a_runtime_that_cannot_be_asked_is_reported_when_it_lasts_and_taken_back_after
     assert_eq!(request.status.as_ref().unwrap().message, "");
     request.status.as_mut().unwrap().phase = Phase::Completed;
     assert_eq!(status(&request, 200, 300), None, "a completed request never moves");
+}
+
+#[test]
+fn who_comes_while_a_request_is_served_waits_for_it_even_if_that_one_has_ended() {
+    let mut served = request(&["main"], strategy());
+    served.status = Some(ContainerRecreateRequestStatus { phase: Phase::Completed, ..Default::default() });
+    let newcomer = |phase: Phase, message: &str| {
+        // The name may be that of the served one.
+        let mut other = request(&["main"], strategy());
+        other.metadata.uid = Some("other".into());
+        let message = message.to_owned();
+        other.status = Some(ContainerRecreateRequestStatus { phase, message, ..Default::default() });
+        other
+    };
+    for (phase, message, is_reported) in [
+        (Phase::Empty, "", true),
+        (Phase::Pending, "waiting for a ready kruise-daemon on node n1", true),
+        (Phase::Pending, "waiting for request r1 of the same Pod", false),
+        (Phase::Recreating, "", false),
+        (Phase::Completed, "", false),
+    ] {
+        let other = newcomer(phase.clone(), message);
+        assert_eq!(!behind(&served, [&served, &other]).is_empty(), is_reported, "{phase:?} {message}");
+    }
+    let mut fresh = served.clone();
+    fresh.status = None;
+    assert!(behind(&fresh, [&fresh]).is_empty(), "nobody waits for itself");
 }
 
 #[test]
