@@ -128,7 +128,7 @@ impl Recreator {
 
     /// A request left the watch: forgets it and reconciles its Pod, whose next request may begin.
     pub fn request_gone(&self, request: &ContainerRecreateRequest) {
-        self.memories().remove(&request.uid().unwrap_or_default());
+        self.recall(request);
         self.request_changed(request);
     }
 
@@ -147,6 +147,26 @@ impl Recreator {
                 self.request_changed(&request);
             }
         }
+    }
+
+    /// Keeps what is remembered of a request, as long as it is open: nobody would forget it again.
+    fn remember(&self, request: &ContainerRecreateRequest, memory: RestartMemory) {
+        let mut memories = self.memories();
+        let stored = self.requests.get(&ObjectKey::of(request));
+        if stored.is_some_and(|stored| stored.uid() == request.uid() && stored.is_open()) {
+            memories.insert(request.uid().unwrap_or_default(), memory);
+        }
+    }
+
+    /// What is remembered of a request; it is not remembered any more.
+    fn recall(&self, request: &ContainerRecreateRequest) -> RestartMemory {
+        self.memories().remove(&request.uid().unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// A request is gone, according to the API server.
+    fn forget(&self, request: &ContainerRecreateRequest) {
+        self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
+        self.recall(request);
     }
 
     fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<String, RestartMemory>> {
@@ -202,23 +222,22 @@ impl Recreator {
         };
         let runtimes = self.runtimes.names();
         let observed = ObservedContainers { request, pod: pod.as_deref(), runtimes: &runtimes, instances: &instances };
-        let request_uid = request.uid().unwrap_or_default();
-        let mut memory = self.memories().remove(&request_uid).unwrap_or_default();
+        let mut memory = self.recall(request);
         let plan = node::plan(&observed, &mut memory, clock::now());
 
         if let Some(status) = &plan.status {
-            self.memories().insert(request_uid.clone(), memory);
+            self.remember(request, memory);
             if !self.write(request, status).await? {
                 return Ok(Next::LookAgain);
             }
             self.emit_events(request, status, pod.as_deref());
-            memory = self.memories().remove(&request_uid).unwrap_or_default();
+            memory = self.recall(request);
             if status.phase == Phase::Completed {
                 return Ok(Next::LookAgain); // at the next request of the Pod, if there is one
             }
         }
         let (Some(kill), Some(pod), Some((runtime, client))) = (plan.kill, pod, cri) else {
-            self.memories().insert(request_uid, memory);
+            self.remember(request, memory);
             return Ok(Next::Wait(plan.requeue.map_or(Requeue::Await, Requeue::After)));
         };
         memory.stop_begins(&kill);
@@ -240,18 +259,16 @@ impl Recreator {
                 }
             }
         }
-        self.memories().insert(request_uid, memory);
+        self.remember(request, memory);
         // Whatever the runtime answered, the next pass decides from the state of the instance.
         Ok(Next::LookAgain)
     }
 
     /// The runtime cannot be called: records that in the request, if it lasts.
     async fn report_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
-        let status = {
-            let mut memories = self.memories();
-            let memory = memories.entry(request.uid().unwrap_or_default()).or_default();
-            node::in_trouble(request, memory, runtime, &error.stable_text(), begun, clock::now())
-        };
+        let mut memory = self.recall(request);
+        let status = node::in_trouble(request, &mut memory, runtime, &error.stable_text(), begun, clock::now());
+        self.remember(request, memory);
         let Some(status) = status else { return };
         match self.write(request, &status).await {
             Ok(true) => {
@@ -373,7 +390,7 @@ impl Recreator {
                 Ok(false)
             }
             Err(error) if code(&error) == Some(404) => {
-                self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
+                self.forget(request);
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -391,9 +408,7 @@ impl Recreator {
             Some(fresh) if is_work(&fresh) && fresh.uid() == request.uid() => {
                 self.requests.upsert(fresh);
             }
-            _ => {
-                self.requests.remove(&key, request.metadata.uid.as_deref());
-            }
+            _ => self.forget(request),
         }
         Ok(())
     }

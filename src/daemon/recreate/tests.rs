@@ -350,6 +350,7 @@ async fn a_request_completed_meanwhile_is_not_acted_upon() {
     }
     fixture.reconcile().await.unwrap();
     assert!(fixture.calls().is_empty());
+    assert!(fixture.recreator.memories().is_empty());
 }
 
 #[tokio::test]
@@ -469,6 +470,7 @@ async fn a_request_that_comes_during_the_stop_of_one_that_was_deleted_says_that_
     fixture.during(course).await;
     assert_eq!(second()["containerRecreateStates"][0]["phase"], "Succeeded", "{}", second());
     assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 30)]);
+    assert!(fixture.recreator.memories().is_empty(), "nothing is remembered of a request that left during its stop");
 }
 
 #[tokio::test]
