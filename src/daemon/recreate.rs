@@ -7,6 +7,8 @@
 //! One reconcile per Pod at a time, so requests of one Pod are served strictly one after the other; different Pods
 //! are served side by side, however long their hooks and stops take.
 
+pub(crate) mod observe;
+
 use std::{
     collections::HashMap,
     fmt,
@@ -20,22 +22,23 @@ use kube::{Api, Client as KubeClient, ResourceExt};
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::{hooks, runtimes::Runtimes, stops::By};
+use self::observe::{local_id, observe, runtime_of};
+use super::{
+    hooks,
+    runtimes::Runtimes,
+    stops::{By, Known},
+};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
         labels,
     },
-    cri::{
-        client::Client as CriClient,
-        proto::{Container, ContainerState, ContainerStatus},
-        types::CriError,
-    },
+    cri::{client::Client as CriClient, types::CriError},
     domain::node::recreate::{
         News,
         kstatus::with_kstatus,
         news,
-        node::{self, Instance, InstanceState, Kill, ObservedContainers, RestartMemory, stop_grace},
+        node::{self, Kill, ObservedContainers, RestartMemory, stop_grace},
         states_of,
     },
     k8s::{pod::PodView, time::Now},
@@ -306,22 +309,12 @@ impl Recreator {
         self.events.normal(&container_ref(pod, &kill.container), "Killing", &message);
         let id = local_id(&kill.id);
         let begun = Instant::now();
-        if let Some(hook) = &kill.hook {
-            tokio::select! {
-                result = hooks::before_stop(hook, kill, client, id, pod, &self.runtimes.hooks) => {
-                    if let Err(hooks::Failure { message, left_out }) = result {
-                        *hook_left_out = left_out;
-                        tracing::warn!(request = %key, container = kill.container, message, "preStop hook failed");
-                        self.events.warning(&container_ref(pod, &kill.container), "FailedPreStopHook", &message);
-                    }
-                }
-                () = self.ended(request, pod, interrupt) => {
-                    tracing::info!(request = %key, container = kill.container, "request ended, preStop hook cancelled");
-                    return Ok(());
-                }
-            }
-        }
-        let grace = if kill.hook.is_some() { stop_grace(kill.grace, begun.elapsed()) } else { kill.grace };
+        let Some(HookRun { used, left_out }) = self.run_hook(request, pod, client, kill, interrupt, &mut turn).await
+        else {
+            return Ok(());
+        };
+        *hook_left_out = left_out;
+        let grace = stop_grace(kill.grace, used);
         tracing::info!(request = %key, container = kill.container, id, ?grace, "stopping");
         let stop = client.stop_container(id, grace);
         tokio::pin!(stop);
@@ -340,6 +333,46 @@ impl Recreator {
         }
         self.stop_seconds.observe(begun.elapsed().as_secs_f64());
         result
+    }
+
+    /// Runs the hook, if any, unless it has been run on this instance. None: the request ended meanwhile, and the hook was
+    /// cancelled.
+    async fn run_hook(
+        &self,
+        request: &ContainerRecreateRequest,
+        pod: &PodView,
+        client: &CriClient,
+        kill: &Kill,
+        interrupt: &Interrupt,
+        known: &mut Known,
+    ) -> Option<HookRun> {
+        let Some(hook) = &kill.hook else { return Some(HookRun::default()) };
+        let (key, container) = (ObjectKey::of(request), &kill.container);
+        if let Some(used) = known.hook_begun_ago(clock::now()) {
+            tracing::info!(request = %key, container, ?used, "the preStop hook of this instance was begun before");
+            return Some(HookRun { used, left_out: false });
+        }
+        let begun = Instant::now();
+        known.hook_begun = Some(clock::now().mono);
+        let result = tokio::select! {
+            result = hooks::before_stop(hook, kill, client, local_id(&kill.id), pod, &self.runtimes.hooks) => result,
+            () = self.ended(request, pod, interrupt) => {
+                tracing::info!(request = %key, container, "request ended, preStop hook cancelled");
+                // Whoever stops the instance runs it from its beginning.
+                known.hook_begun = None;
+                return None;
+            }
+        };
+        let mut run = HookRun { used: begun.elapsed(), left_out: false };
+        if let Err(hooks::Failure { message, left_out }) = result {
+            run.left_out = left_out;
+            if left_out {
+                known.hook_begun = None;
+            }
+            tracing::warn!(request = %key, container, message, "preStop hook failed");
+            self.events.warning(&container_ref(pod, container), "FailedPreStopHook", &message);
+        }
+        Some(run)
     }
 
     /// Resolves when the request or its Pod needs no more work: completed (by the manager), deleted, or gone.
@@ -455,6 +488,15 @@ pub fn is_work(request: &ContainerRecreateRequest) -> bool {
     !request.is_completed() && (request.labels().contains_key(labels::CRR_ACTIVE) || request.is_served_by_manager())
 }
 
+/// What became of a hook.
+#[derive(Default)]
+struct HookRun {
+    /// How much of the grace is over since it was begun.
+    used: Duration,
+    /// There was no place for it.
+    left_out: bool,
+}
+
 /// Resolves when the Pod or its requests have changed, and after a while in any case.
 async fn woken(interrupt: &Interrupt) {
     // Either will do.
@@ -464,77 +506,6 @@ async fn woken(interrupt: &Interrupt) {
 enum Next {
     LookAgain,
     Wait(Requeue),
-}
-
-/// The runtime that the request's containers belong to. The plan checks that all belong to the same.
-fn runtime_of(request: &ContainerRecreateRequest) -> Option<&str> {
-    let context = request.spec.containers.first()?.status_context.as_ref()?;
-    context.container_id.split_once("://").map(|(runtime, _)| runtime)
-}
-
-/// A container's id inside its runtime.
-fn local_id(id: &str) -> &str {
-    id.split_once("://").map_or(id, |(_, id)| id)
-}
-
-/// The Pod's containers in the runtime. Start times and exit codes need a call each and are read only where a decision may
-/// need them: for the newest instance of each container of the request, once it is not the one that the request means.
-async fn observe(
-    runtime: &str,
-    client: &CriClient,
-    request: &ContainerRecreateRequest,
-    pod: &PodView,
-) -> Result<Vec<Instance>, CriError> {
-    let listed = client.list_containers(labels::CRI_POD_UID, pod.cri_uid()).await?;
-    let mut instances: Vec<Instance> = listed.iter().map(|c| instance(runtime, c)).collect();
-    for container in &request.spec.containers {
-        let newest =
-            instances.iter_mut().filter(|i| i.container == container.name).max_by_key(|instance| instance.age_order());
-        let Some(newest) = newest else { continue };
-        let meant = container.status_context.as_ref().is_some_and(|c| c.container_id == newest.id);
-        if meant && newest.state == InstanceState::Running {
-            continue;
-        }
-        let id = newest.id.split_once("://").map_or("", |(_, id)| id).to_owned();
-        match client.container_status(&id).await {
-            Ok(status) => complete(newest, &status),
-            Err(CriError::NotFound { .. }) => {} // removed since it was listed
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(instances)
-}
-
-pub(crate) fn instance(runtime: &str, container: &Container) -> Instance {
-    let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
-    let attempt = container.metadata.as_ref().map_or(0, |m| m.attempt);
-    let counted = container.annotations.get(labels::CRI_RESTART_COUNT).and_then(|count| count.parse().ok());
-    Instance {
-        id: format!("{runtime}://{}", container.id),
-        container: label(labels::CRI_CONTAINER_NAME),
-        namespace: label(labels::CRI_POD_NAMESPACE),
-        pod_uid: label(labels::CRI_POD_UID),
-        state: match container.state() {
-            ContainerState::ContainerCreated => InstanceState::Created,
-            ContainerState::ContainerRunning => InstanceState::Running,
-            ContainerState::ContainerExited => InstanceState::Exited,
-            ContainerState::ContainerUnknown => InstanceState::Unknown,
-        },
-        created_at: container.created_at,
-        started_at: None,
-        exit_code: None,
-        restart_count: counted.unwrap_or_else(|| i32::try_from(attempt).unwrap_or(i32::MAX)),
-    }
-}
-
-pub(crate) fn complete(instance: &mut Instance, status: &ContainerStatus) {
-    if status.started_at > 0 {
-        instance.started_at = Timestamp::from_nanosecond(i128::from(status.started_at)).ok();
-    }
-    if status.state() == ContainerState::ContainerExited {
-        instance.state = InstanceState::Exited;
-        instance.exit_code = Some(status.exit_code);
-    }
 }
 
 fn between(from: Timestamp, to: Timestamp) -> Duration {

@@ -12,7 +12,10 @@ use tower::service_fn;
 use super::*;
 use crate::{
     api::crr::ContainerRecreateState,
-    cri::fake::{Call, FakeRuntime, Fault},
+    cri::{
+        fake::{Call, FakeRuntime, Fault},
+        proto::ContainerState,
+    },
     runtime::queue::Backoff,
 };
 
@@ -444,6 +447,17 @@ async fn deleting_a_request_cancels_its_hook_and_stops_nothing() {
     stop.send_replace(true);
     running.await.unwrap();
     assert_eq!(fixture.calls(), [Call::Exec("c0".into(), vec!["drain".into()])]);
+    let known = *fixture.recreator.runtimes.stops.turn("containerd://c0").await;
+    assert!(known.hook_begun.is_none(), "the next request runs it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_was_begun_for_the_environment_is_not_run_again_and_its_time_counts() {
+    let fixture = Fixture::in_memory(exec_hook());
+    fixture.recreator.runtimes.stops.turn("containerd://c0").await.hook_begun = Some(clock::now().mono);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 20)]);
 }
 
 /// Its stop was sent and is waited for. The manager would take the silence of a request that has come since then for an
