@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -75,6 +76,11 @@ pub struct World {
     pub stop_errors: Vec<Status>,
     /// Learns of every container that a StopContainer ended: who plays kubelet starts the next one.
     pub on_stop: Option<mpsc::UnboundedSender<ContainerStatus>>,
+    /// For the next subscriptions to container events: the UIDs of Pods whose containers have stopped. When empty, a
+    /// subscriber hears nothing.
+    pub events: Vec<mpsc::UnboundedReceiver<String>>,
+    /// Calls of GetContainerEvents.
+    pub subscriptions: usize,
 }
 
 /// The runtime. Ends when it is dropped.
@@ -183,7 +189,7 @@ impl Service {
 
 #[tonic::async_trait]
 impl server::RuntimeService for Service {
-    type GetContainerEventsStream = tokio_stream::Empty<Result<ContainerEventResponse, Status>>;
+    type GetContainerEventsStream = Pin<Box<dyn Stream<Item = Result<ContainerEventResponse, Status>> + Send>>;
 
     async fn version(&self, _: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
         Ok(Response::new(VersionResponse {
@@ -276,7 +282,27 @@ impl server::RuntimeService for Service {
         &self,
         _: Request<GetEventsRequest>,
     ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
-        Ok(Response::new(tokio_stream::empty()))
+        let events = {
+            let mut world = self.world.lock().unwrap();
+            world.subscriptions += 1;
+            if world.events.is_empty() { None } else { Some(world.events.remove(0)) }
+        };
+        let Some(mut events) = events else { return std::future::pending().await };
+        let event = |uid: String| {
+            Ok(ContainerEventResponse {
+                container_event_type: ContainerEventType::ContainerStoppedEvent.into(),
+                pod_sandbox_status: Some(PodSandboxStatus {
+                    metadata: Some(PodSandboxMetadata { uid, ..Default::default() }),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            })
+        };
+        // As runtimes in Go do, whose answers begin with the first message.
+        let first = events.recv().await;
+        let all = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(events));
+        let stream: Self::GetContainerEventsStream = Box::pin(all.map(event));
+        Ok(Response::new(stream))
     }
 }
 

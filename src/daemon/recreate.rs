@@ -80,6 +80,8 @@ pub enum PassError {
     Cri(#[from] CriError),
 }
 
+/// How long to wait before it is looked again for a runtime that has not answered yet.
+const LATE_RUNTIME: Duration = Duration::from_secs(1);
 /// How long to wait before it is tried again to write that a request waits.
 const REPORT_AGAIN: Duration = Duration::from_secs(3);
 
@@ -212,12 +214,18 @@ impl Recreator {
     async fn pass(&self, request: &ContainerRecreateRequest, interrupt: &Interrupt) -> Result<Next, PassError> {
         let begun = clock::now();
         let pod = self.pod_of(request);
-        let cri = runtime_of(request).and_then(|name| self.runtimes.get(name).map(|client| (name.to_owned(), client)));
+        let wanted = runtime_of(request);
+        let cri = wanted.and_then(|name| self.runtimes.get(name).map(|client| (name.to_owned(), client)));
+        if let (Some(name), None, Some(sockets)) = (wanted, &cri, self.runtimes.unanswered()) {
+            // It may be behind one of them.
+            self.report_trouble(request, name, &format!("{sockets}: no answer yet"), begun).await;
+            return Ok(Next::Wait(Requeue::After(LATE_RUNTIME)));
+        }
         let instances = match (&pod, &cri) {
             (Some(pod), Some((name, client))) => match observe(name, client, request, pod).await {
                 Ok(instances) => instances,
                 Err(error) => {
-                    self.report_trouble(request, name, &error, begun).await;
+                    self.report_trouble(request, name, &error.stable_text(), begun).await;
                     return Err(error.into());
                 }
             },
@@ -268,9 +276,9 @@ impl Recreator {
     }
 
     /// The runtime cannot be called: records that in the request, if it lasts.
-    async fn report_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
+    async fn report_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &str, begun: Now) {
         let mut memory = self.recall(request);
-        let status = node::in_trouble(request, &mut memory, runtime, &error.stable_text(), begun, clock::now());
+        let status = node::in_trouble(request, &mut memory, runtime, error, begun, clock::now());
         self.remember(request, memory);
         let Some(status) = status else { return };
         match self.write(request, &status).await {

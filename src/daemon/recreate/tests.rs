@@ -410,6 +410,41 @@ async fn a_daemon_killed_between_intent_and_kill_asks_again_when_the_runtime_ans
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_runtime_that_is_late_and_fails_if_there_is_none() {
+    let late = std::path::Path::new("/run/crio/crio.sock");
+    for there_is_none in [false, true] {
+        let fixture = Fixture::in_memory(None);
+        let client = fixture.recreator.runtimes.get("containerd").unwrap();
+        let mut object = stored("r1", "web", "u1", "c0", None);
+        object["spec"]["containers"][0]["statusContext"]["containerID"] = json!("cri-o://c0");
+        bump(&mut object);
+        *fixture.api.object.lock().unwrap() = object.clone();
+        fixture.recreator.requests.upsert(serde_json::from_value(object).unwrap());
+        let runtimes = &fixture.recreator.runtimes;
+        runtimes.note_unanswered(late, true);
+        let course = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(fixture.status(), Value::Null, "a short wait is not reported");
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            assert_eq!(fixture.status()["message"], "waiting for runtime cri-o: /run/crio/crio.sock: no answer yet");
+            assert_eq!(fixture.status()["phase"], "Pending");
+            if !there_is_none {
+                runtimes.insert("cri-o".into(), client);
+            }
+            runtimes.note_unanswered(late, false);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        };
+        fixture.during(course).await;
+        if there_is_none {
+            let why = "container main: this node's daemon talks to [containerd], not to runtime cri-o";
+            assert_eq!((&fixture.status()["phase"], &fixture.status()["message"]), (&json!("Completed"), &json!(why)));
+        } else {
+            assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 30)]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_away_fails_nothing() {
     let fixture = Fixture::in_memory(None);
     fixture.runtime.world().stop_errors = vec![tonic::Status::unavailable("restarting")];
