@@ -448,6 +448,24 @@ fn case_6_containers_of_another_pod_are_never_touched() {
 }
 
 #[test]
+fn a_container_that_was_removed_after_the_end_of_its_pod_is_not_waited_for() {
+    for (phase, ended) in [("Running", false), ("Pending", false), ("Succeeded", true), ("Failed", true)] {
+        let mut world = World::new(&["main"]);
+        world.instances.clear();
+        world.pod["status"]["phase"] = json!(phase);
+        let mut request = request(&["main"], strategy());
+        world.run(&mut request);
+        assert_eq!(request.is_completed(), ended, "{phase}");
+        if ended {
+            assert_eq!(
+                (phases(&request), message(&request, 0)),
+                (vec!["Failed"], &*format!("the Pod has ended (phase {phase})"))
+            );
+        }
+    }
+}
+
+#[test]
 fn without_the_pod_nothing_is_done() {
     let world = World::new(&["main"]);
     let request = request(&["main"], strategy());
