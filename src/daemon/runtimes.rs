@@ -125,7 +125,8 @@ pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Send
         match probe(&socket.path, &mut client).await {
             Ok(found) => break found,
             Err(error) => {
-                runtimes.note_unanswered(&socket.path, socket.path.exists());
+                // One that refuses the call has answered: it is no runtime.
+                runtimes.note_unanswered(&socket.path, error.may_pass() && socket.path.exists());
                 if first_look.take().is_some() {
                     tracing::debug!(socket = %socket.path.display(), %error, "no runtime here yet");
                 }
