@@ -166,10 +166,12 @@ impl Client {
         }
     }
 
-    /// The runtime's stream of container events.
+    /// The runtime's stream of container events. A runtime may answer no sooner than with its first event, so there is no
+    /// time limit; a connection that breaks ends the call.
     pub async fn container_events(&self) -> Result<tonic::Streaming<ContainerEventResponse>, CriError> {
         let mut rpc = self.rpc.clone();
-        within("GetContainerEvents", READ_TIMEOUT, rpc.get_container_events(GetEventsRequest {})).await
+        let answer = rpc.get_container_events(GetEventsRequest {}).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| classify("GetContainerEvents", &status))
     }
 }
 

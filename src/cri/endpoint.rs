@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// Where our manifests mount the node's `/run` directories.
 pub const HOST_RUN: &str = "/hostvarrun";
 
-/// Places to look at below the run directory, in this order. All that answer are used.
+/// Places to look at below the run directory. All that answer are used; of two runtimes with the same name the first.
 const CANDIDATES: [&str; 7] = [
     "containerd.sock",
     "containerd/containerd.sock",

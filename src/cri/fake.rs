@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -75,12 +76,12 @@ pub struct World {
     pub stop_errors: Vec<Status>,
     /// The answer to Version, for another runtime than the usual one.
     pub version: Option<VersionResponse>,
-    /// What each stream of container events brings before it ends.
-    pub events: Vec<ContainerEventResponse>,
-    /// Streams of container events that were opened.
-    pub event_streams: usize,
     /// Learns of every container that a StopContainer ended: who plays kubelet starts the next one.
     pub on_stop: Option<mpsc::UnboundedSender<ContainerStatus>>,
+    /// For the next subscriptions to container events: what they bring. When empty, a subscriber hears nothing.
+    pub events: Vec<mpsc::UnboundedReceiver<ContainerEventResponse>>,
+    /// Calls of GetContainerEvents.
+    pub subscriptions: usize,
 }
 
 /// The runtime. Ends when it is dropped.
@@ -189,7 +190,7 @@ impl Service {
 
 #[tonic::async_trait]
 impl server::RuntimeService for Service {
-    type GetContainerEventsStream = tokio_stream::Iter<std::vec::IntoIter<Result<ContainerEventResponse, Status>>>;
+    type GetContainerEventsStream = Pin<Box<dyn Stream<Item = Result<ContainerEventResponse, Status>> + Send>>;
 
     async fn version(&self, _: Request<VersionRequest>) -> Result<Response<VersionResponse>, Status> {
         let usual = || VersionResponse {
@@ -283,10 +284,17 @@ impl server::RuntimeService for Service {
         &self,
         _: Request<GetEventsRequest>,
     ) -> Result<Response<Self::GetContainerEventsStream>, Status> {
-        let mut world = self.world.lock().unwrap();
-        world.event_streams += 1;
-        let events: Vec<_> = world.events.iter().cloned().map(Ok).collect();
-        Ok(Response::new(tokio_stream::iter(events)))
+        let events = {
+            let mut world = self.world.lock().unwrap();
+            world.subscriptions += 1;
+            if world.events.is_empty() { None } else { Some(world.events.remove(0)) }
+        };
+        let Some(mut events) = events else { return std::future::pending().await };
+        // As runtimes in Go do, whose answers begin with the first message.
+        let first = events.recv().await;
+        let all = tokio_stream::iter(first).chain(UnboundedReceiverStream::new(events));
+        let stream: Self::GetContainerEventsStream = Box::pin(all.map(Ok));
+        Ok(Response::new(stream))
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::{
 
 use super::{
     hooks,
-    recreate::{PassError, container_ref, instance},
+    recreate::{PassError, container_ref, observe::instance},
     runtimes::Runtimes,
     stops::By,
 };
@@ -279,9 +279,9 @@ impl ContainerMeta {
         self.events.normal(&about, "Killing", &message);
         let begun = Instant::now();
         let mut grace = kill.grace;
-        if let Some(hook) = kill.hook.as_ref().filter(|_| !turn.hook_run) {
+        if let Some(hook) = kill.hook.as_ref().filter(|_| turn.hook_begun.is_none()) {
+            turn.hook_begun = Some(clock::now().mono);
             let result = hooks::before_stop(hook, kill, &client, id, pod, &self.runtimes.hooks).await;
-            turn.hook_run = true;
             grace = stop_grace(kill.grace, begun.elapsed());
             if let Err(hooks::Failure { message, .. }) = result {
                 tracing::warn!(pod = %ObjectKey::of(pod), message, "preStop hook failed");

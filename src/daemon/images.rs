@@ -352,7 +352,7 @@ impl Puller {
             drop(running);
             let error = match outcome {
                 Ok(Ok(id)) => break (order, Ok(id)),
-                Ok(Err(error)) => error,
+                Ok(Err(error)) => rules::shortened(&error),
                 Err(_) => format!("the attempt took longer than {} s", limit.as_secs_f32().ceil()),
             };
             tracing::info!(image, attempt = failed + 1, of = order.attempts, error, "not pulled");

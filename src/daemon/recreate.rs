@@ -7,6 +7,8 @@
 //! One reconcile per Pod at a time, so requests of one Pod are served strictly one after the other; different Pods
 //! are served side by side, however long their hooks and stops take.
 
+pub(crate) mod observe;
+
 use std::{
     collections::HashMap,
     fmt,
@@ -20,22 +22,23 @@ use kube::{Api, Client as KubeClient, ResourceExt};
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::{hooks, runtimes::Runtimes, stops::By};
+use self::observe::{local_id, observe, runtime_of};
+use super::{
+    hooks,
+    runtimes::Runtimes,
+    stops::{By, Known},
+};
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase},
         labels,
     },
-    cri::{
-        client::Client as CriClient,
-        proto::{Container, ContainerState, ContainerStatus},
-        types::CriError,
-    },
+    cri::{client::Client as CriClient, types::CriError},
     domain::node::recreate::{
         News,
         kstatus::with_kstatus,
         news,
-        node::{self, Instance, InstanceState, Kill, ObservedContainers, RestartMemory, stop_grace},
+        node::{self, Kill, ObservedContainers, RestartMemory, stop_grace},
         states_of,
     },
     k8s::{pod::PodView, time::Now},
@@ -76,6 +79,11 @@ pub enum PassError {
     #[error("runtime: {0}")]
     Cri(#[from] CriError),
 }
+
+/// How long to wait before it is looked again for a runtime that has not answered yet.
+const LATE_RUNTIME: Duration = Duration::from_secs(1);
+/// How long to wait before it is tried again to write that a request waits.
+const REPORT_AGAIN: Duration = Duration::from_secs(3);
 
 /// Requests by the UID of their Pod.
 pub const BY_POD: StoreIndex<ContainerRecreateRequest> =
@@ -125,7 +133,7 @@ impl Recreator {
 
     /// A request left the watch: forgets it and reconciles its Pod, whose next request may begin.
     pub fn request_gone(&self, request: &ContainerRecreateRequest) {
-        self.memories().remove(&request.uid().unwrap_or_default());
+        self.recall(request);
         self.request_changed(request);
     }
 
@@ -144,6 +152,26 @@ impl Recreator {
                 self.request_changed(&request);
             }
         }
+    }
+
+    /// Keeps what is remembered of a request, as long as it is open: nobody would forget it again.
+    fn remember(&self, request: &ContainerRecreateRequest, memory: RestartMemory) {
+        let mut memories = self.memories();
+        let stored = self.requests.get(&ObjectKey::of(request));
+        if stored.is_some_and(|stored| stored.uid() == request.uid() && stored.is_open()) {
+            memories.insert(request.uid().unwrap_or_default(), memory);
+        }
+    }
+
+    /// What is remembered of a request; it is not remembered any more.
+    fn recall(&self, request: &ContainerRecreateRequest) -> RestartMemory {
+        self.memories().remove(&request.uid().unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// A request is gone, according to the API server.
+    fn forget(&self, request: &ContainerRecreateRequest) {
+        self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
+        self.recall(request);
     }
 
     fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<String, RestartMemory>> {
@@ -186,12 +214,18 @@ impl Recreator {
     async fn pass(&self, request: &ContainerRecreateRequest, interrupt: &Interrupt) -> Result<Next, PassError> {
         let begun = clock::now();
         let pod = self.pod_of(request);
-        let cri = runtime_of(request).and_then(|name| self.runtimes.get(name).map(|client| (name.to_owned(), client)));
+        let wanted = runtime_of(request);
+        let cri = wanted.and_then(|name| self.runtimes.get(name).map(|client| (name.to_owned(), client)));
+        if let (Some(name), None, Some(sockets)) = (wanted, &cri, self.runtimes.unanswered()) {
+            // It may be behind one of them.
+            self.report_trouble(request, name, &format!("{sockets}: no answer yet"), begun).await;
+            return Ok(Next::Wait(Requeue::After(LATE_RUNTIME)));
+        }
         let instances = match (&pod, &cri) {
             (Some(pod), Some((name, client))) => match observe(name, client, request, pod).await {
                 Ok(instances) => instances,
                 Err(error) => {
-                    self.report_trouble(request, name, &error, begun).await;
+                    self.report_trouble(request, name, &error.stable_text(), begun).await;
                     return Err(error.into());
                 }
             },
@@ -199,23 +233,22 @@ impl Recreator {
         };
         let runtimes = self.runtimes.names();
         let observed = ObservedContainers { request, pod: pod.as_deref(), runtimes: &runtimes, instances: &instances };
-        let request_uid = request.uid().unwrap_or_default();
-        let mut memory = self.memories().remove(&request_uid).unwrap_or_default();
+        let mut memory = self.recall(request);
         let plan = node::plan(&observed, &mut memory, clock::now());
 
         if let Some(status) = &plan.status {
-            self.memories().insert(request_uid.clone(), memory);
+            self.remember(request, memory);
             if !self.write(request, status).await? {
                 return Ok(Next::LookAgain);
             }
             self.emit_events(request, status, pod.as_deref());
-            memory = self.memories().remove(&request_uid).unwrap_or_default();
+            memory = self.recall(request);
             if status.phase == Phase::Completed {
                 return Ok(Next::LookAgain); // at the next request of the Pod, if there is one
             }
         }
         let (Some(kill), Some(pod), Some((runtime, client))) = (plan.kill, pod, cri) else {
-            self.memories().insert(request_uid, memory);
+            self.remember(request, memory);
             return Ok(Next::Wait(plan.requeue.map_or(Requeue::Await, Requeue::After)));
         };
         memory.stop_begins(&kill);
@@ -237,18 +270,16 @@ impl Recreator {
                 }
             }
         }
-        self.memories().insert(request_uid, memory);
+        self.remember(request, memory);
         // Whatever the runtime answered, the next pass decides from the state of the instance.
         Ok(Next::LookAgain)
     }
 
     /// The runtime cannot be called: records that in the request, if it lasts.
-    async fn report_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &CriError, begun: Now) {
-        let status = {
-            let mut memories = self.memories();
-            let memory = memories.entry(request.uid().unwrap_or_default()).or_default();
-            node::in_trouble(request, memory, runtime, &error.stable_text(), begun, clock::now())
-        };
+    async fn report_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &str, begun: Now) {
+        let mut memory = self.recall(request);
+        let status = node::in_trouble(request, &mut memory, runtime, error, begun, clock::now());
+        self.remember(request, memory);
         let Some(status) = status else { return };
         match self.write(request, &status).await {
             Ok(true) => {
@@ -286,29 +317,19 @@ impl Recreator {
         self.events.normal(&container_ref(pod, &kill.container), "Killing", &message);
         let id = local_id(&kill.id);
         let begun = Instant::now();
-        if let Some(hook) = &kill.hook {
-            tokio::select! {
-                result = hooks::before_stop(hook, kill, client, id, pod, &self.runtimes.hooks) => {
-                    if let Err(hooks::Failure { message, left_out }) = result {
-                        *hook_left_out = left_out;
-                        tracing::warn!(request = %key, container = kill.container, message, "preStop hook failed");
-                        self.events.warning(&container_ref(pod, &kill.container), "FailedPreStopHook", &message);
-                    }
-                }
-                () = self.ended(request, pod, interrupt) => {
-                    tracing::info!(request = %key, container = kill.container, "request ended, preStop hook cancelled");
-                    return Ok(());
-                }
-            }
-        }
-        let grace = if kill.hook.is_some() { stop_grace(kill.grace, begun.elapsed()) } else { kill.grace };
+        let Some(HookRun { used, left_out }) = self.run_hook(request, pod, client, kill, interrupt, &mut turn).await
+        else {
+            return Ok(());
+        };
+        *hook_left_out = left_out;
+        let grace = stop_grace(kill.grace, used);
         tracing::info!(request = %key, container = kill.container, id, ?grace, "stopping");
         let stop = client.stop_container(id, grace);
         tokio::pin!(stop);
         let result = loop {
             tokio::select! {
                 result = &mut stop => break result,
-                () = interrupt.raised() => self.report_newcomers(request).await,
+                () = woken(interrupt) => self.report_newcomers(request).await,
             }
         };
         let result = match result {
@@ -322,6 +343,46 @@ impl Recreator {
         result
     }
 
+    /// Runs the hook, if any, unless it has been run on this instance. None: the request ended meanwhile, and the hook was
+    /// cancelled.
+    async fn run_hook(
+        &self,
+        request: &ContainerRecreateRequest,
+        pod: &PodView,
+        client: &CriClient,
+        kill: &Kill,
+        interrupt: &Interrupt,
+        known: &mut Known,
+    ) -> Option<HookRun> {
+        let Some(hook) = &kill.hook else { return Some(HookRun::default()) };
+        let (key, container) = (ObjectKey::of(request), &kill.container);
+        if let Some(used) = known.hook_begun_ago(clock::now()) {
+            tracing::info!(request = %key, container, ?used, "the preStop hook of this instance was begun before");
+            return Some(HookRun { used, left_out: false });
+        }
+        let begun = Instant::now();
+        known.hook_begun = Some(clock::now().mono);
+        let result = tokio::select! {
+            result = hooks::before_stop(hook, kill, client, local_id(&kill.id), pod, &self.runtimes.hooks) => result,
+            () = self.ended(request, pod, interrupt) => {
+                tracing::info!(request = %key, container, "request ended, preStop hook cancelled");
+                // Whoever stops the instance runs it from its beginning.
+                known.hook_begun = None;
+                return None;
+            }
+        };
+        let mut run = HookRun { used: begun.elapsed(), left_out: false };
+        if let Err(hooks::Failure { message, left_out }) = result {
+            run.left_out = left_out;
+            if left_out {
+                known.hook_begun = None;
+            }
+            tracing::warn!(request = %key, container, message, "preStop hook failed");
+            self.events.warning(&container_ref(pod, container), "FailedPreStopHook", &message);
+        }
+        Some(run)
+    }
+
     /// Resolves when the request or its Pod needs no more work: completed (by the manager), deleted, or gone.
     async fn ended(&self, request: &ContainerRecreateRequest, pod: &PodView, interrupt: &Interrupt) {
         loop {
@@ -332,17 +393,20 @@ impl Recreator {
             if !open || !pod_there {
                 return;
             }
-            interrupt.raised().await;
+            woken(interrupt).await;
             self.report_newcomers(request).await;
         }
     }
 
-    /// The Pod or its requests changed during a hook or a stop: there may be a new request.
+    /// There may be new requests of the Pod during a hook or a stop: they wait for this one, also if it has ended meanwhile.
+    /// What could not be written is written by the next call.
     async fn report_newcomers(&self, request: &ContainerRecreateRequest) {
         let requests = self.requests.by_index(&BY_POD, request.pod_uid());
-        let pick = node::pick(requests.iter().map(AsRef::as_ref));
-        if let Err(error) = self.report_waiting(&pick).await {
-            tracing::debug!(%error, "that a request waits could not be written; the next pass writes it");
+        let waiting = node::behind(request, requests.iter().map(AsRef::as_ref));
+        for newcomer in waiting.into_iter().filter(|r| !r.is_served_by_manager()) {
+            if let Err(error) = self.write(newcomer, &node::waiting_status(request)).await {
+                tracing::debug!(%error, "that a request waits could not be written, trying again");
+            }
         }
     }
 
@@ -367,7 +431,7 @@ impl Recreator {
                 Ok(false)
             }
             Err(error) if code(&error) == Some(404) => {
-                self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
+                self.forget(request);
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -385,9 +449,7 @@ impl Recreator {
             Some(fresh) if is_work(&fresh) && fresh.uid() == request.uid() => {
                 self.requests.upsert(fresh);
             }
-            _ => {
-                self.requests.remove(&key, request.metadata.uid.as_deref());
-            }
+            _ => self.forget(request),
         }
         Ok(())
     }
@@ -434,80 +496,24 @@ pub fn is_work(request: &ContainerRecreateRequest) -> bool {
     !request.is_completed() && (request.labels().contains_key(labels::CRR_ACTIVE) || request.is_served_by_manager())
 }
 
+/// What became of a hook.
+#[derive(Default)]
+struct HookRun {
+    /// How much of the grace is over since it was begun.
+    used: Duration,
+    /// There was no place for it.
+    left_out: bool,
+}
+
+/// Resolves when the Pod or its requests have changed, and after a while in any case.
+async fn woken(interrupt: &Interrupt) {
+    // Either will do.
+    let _ = tokio::time::timeout(REPORT_AGAIN, interrupt.raised()).await;
+}
+
 enum Next {
     LookAgain,
     Wait(Requeue),
-}
-
-/// The runtime that the request's containers belong to. The plan checks that all belong to the same.
-fn runtime_of(request: &ContainerRecreateRequest) -> Option<&str> {
-    let context = request.spec.containers.first()?.status_context.as_ref()?;
-    context.container_id.split_once("://").map(|(runtime, _)| runtime)
-}
-
-/// A container's id inside its runtime.
-fn local_id(id: &str) -> &str {
-    id.split_once("://").map_or(id, |(_, id)| id)
-}
-
-/// The Pod's containers in the runtime. Start times and exit codes need a call each and are read only where a decision may
-/// need them: for the newest instance of each container of the request, once it is not the one that the request means.
-async fn observe(
-    runtime: &str,
-    client: &CriClient,
-    request: &ContainerRecreateRequest,
-    pod: &PodView,
-) -> Result<Vec<Instance>, CriError> {
-    let listed = client.list_containers(labels::CRI_POD_UID, pod.cri_uid()).await?;
-    let mut instances: Vec<Instance> = listed.iter().map(|c| instance(runtime, c)).collect();
-    for container in &request.spec.containers {
-        let newest =
-            instances.iter_mut().filter(|i| i.container == container.name).max_by_key(|instance| instance.age_order());
-        let Some(newest) = newest else { continue };
-        let meant = container.status_context.as_ref().is_some_and(|c| c.container_id == newest.id);
-        if meant && newest.state == InstanceState::Running {
-            continue;
-        }
-        let id = newest.id.split_once("://").map_or("", |(_, id)| id).to_owned();
-        match client.container_status(&id).await {
-            Ok(status) => complete(newest, &status),
-            Err(CriError::NotFound { .. }) => {} // removed since it was listed
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(instances)
-}
-
-pub(crate) fn instance(runtime: &str, container: &Container) -> Instance {
-    let label = |key: &str| container.labels.get(key).cloned().unwrap_or_default();
-    let attempt = container.metadata.as_ref().map_or(0, |m| m.attempt);
-    let counted = container.annotations.get(labels::CRI_RESTART_COUNT).and_then(|count| count.parse().ok());
-    Instance {
-        id: format!("{runtime}://{}", container.id),
-        container: label(labels::CRI_CONTAINER_NAME),
-        namespace: label(labels::CRI_POD_NAMESPACE),
-        pod_uid: label(labels::CRI_POD_UID),
-        state: match container.state() {
-            ContainerState::ContainerCreated => InstanceState::Created,
-            ContainerState::ContainerRunning => InstanceState::Running,
-            ContainerState::ContainerExited => InstanceState::Exited,
-            ContainerState::ContainerUnknown => InstanceState::Unknown,
-        },
-        created_at: container.created_at,
-        started_at: None,
-        exit_code: None,
-        restart_count: counted.unwrap_or_else(|| i32::try_from(attempt).unwrap_or(i32::MAX)),
-    }
-}
-
-pub(crate) fn complete(instance: &mut Instance, status: &ContainerStatus) {
-    if status.started_at > 0 {
-        instance.started_at = Timestamp::from_nanosecond(i128::from(status.started_at)).ok();
-    }
-    if status.state() == ContainerState::ContainerExited {
-        instance.state = InstanceState::Exited;
-        instance.exit_code = Some(status.exit_code);
-    }
 }
 
 fn between(from: Timestamp, to: Timestamp) -> Duration {

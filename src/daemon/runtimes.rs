@@ -2,9 +2,9 @@
 //! stops answering stays listed, and its client reconnects.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -28,10 +28,21 @@ const EVENTS_RETRY: Duration = Duration::from_secs(5);
 /// preStop hooks that are run at once: each is a process in a container, or a connection to one.
 const HOOKS: usize = 32;
 
+/// Where to look for a runtime.
+#[derive(Clone, Debug, Default)]
+pub struct Socket {
+    /// Its file.
+    pub path: PathBuf,
+    /// Of two runtimes with the same name the one with the lower place is used.
+    pub place: usize,
+}
+
 /// The runtimes that have answered, by the name that container ids carry.
 #[derive(Clone)]
 pub struct Runtimes {
-    known: Arc<RwLock<BTreeMap<String, Client>>>,
+    known: Arc<RwLock<BTreeMap<String, (Socket, Client)>>>,
+    /// Sockets that exist and have not answered yet.
+    unanswered: Arc<Mutex<BTreeSet<PathBuf>>>,
     count: Arc<watch::Sender<usize>>,
     /// Stops in progress, of all tasks: every task that can stop a container has access to them.
     pub stops: Arc<Stops>,
@@ -43,6 +54,7 @@ impl Default for Runtimes {
     fn default() -> Self {
         Self {
             known: Arc::default(),
+            unanswered: Arc::default(),
             count: Arc::new(watch::Sender::new(0)),
             stops: Arc::default(),
             hooks: Places::new(HOOKS),
@@ -53,7 +65,7 @@ impl Default for Runtimes {
 impl Runtimes {
     /// The runtime with this name.
     pub fn get(&self, name: &str) -> Option<Client> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).map(|(_, client)| client.clone())
     }
 
     /// Names of all runtimes.
@@ -61,11 +73,38 @@ impl Runtimes {
         self.known.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
+    /// Sockets that exist and have not answered yet, for messages. None: of all runtimes it is known who they are.
+    pub fn unanswered(&self) -> Option<String> {
+        let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        let paths: Vec<String> = unanswered.iter().map(|path| path.display().to_string()).collect();
+        (!paths.is_empty()).then(|| paths.join(", "))
+    }
+
+    /// Notes whether a socket exists that has not answered yet.
+    pub(super) fn note_unanswered(&self, socket: &Path, is_there: bool) {
+        let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_there {
+            unanswered.insert(socket.to_owned());
+        } else {
+            unanswered.remove(socket);
+        }
+    }
+
     /// Adds a runtime.
     pub fn insert(&self, name: String, client: Client) {
+        self.offer(name, Socket::default(), client);
+    }
+
+    /// Adds a runtime, unless one with the same name and a lower place has answered. Returns the socket that is not used
+    /// then, or not any more.
+    fn offer(&self, name: String, socket: Socket, client: Client) -> Option<Socket> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name, client);
+        if known.get(&name).is_some_and(|(other, _)| other.place < socket.place) {
+            return Some(socket);
+        }
+        let before = known.insert(name, (socket, client));
         self.count.send_replace(known.len());
+        before.map(|(socket, _)| socket)
     }
 
     /// Waits until at least one runtime has answered.
@@ -77,22 +116,19 @@ impl Runtimes {
 }
 
 /// Tries one socket until it answers, then follows its container events, unless the runtime would withhold them from
-/// kubelet.
+/// kubelet. Of two runtimes with the same name the first in the order of the candidates is used.
 /// `first_look` is dropped after the first try, `changed` gets the UID of a Pod whose containers changed.
-pub async fn discover(
-    socket: PathBuf,
-    runtimes: Runtimes,
-    first_look: mpsc::Sender<()>,
-    changed: mpsc::Sender<String>,
-) {
+pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Sender<()>, changed: mpsc::Sender<String>) {
     let mut client = None;
     let mut first_look = Some(first_look);
     let (client, version) = loop {
-        match probe(&socket, &mut client).await {
+        match probe(&socket.path, &mut client).await {
             Ok(found) => break found,
             Err(error) => {
+                // One that refuses the call has answered: it is no runtime.
+                runtimes.note_unanswered(&socket.path, error.may_pass() && socket.path.exists());
                 if first_look.take().is_some() {
-                    tracing::debug!(socket = %socket.display(), %error, "no runtime here yet");
+                    tracing::debug!(socket = %socket.path.display(), %error, "no runtime here yet");
                 }
                 tokio::time::sleep(PROBE_EVERY).await;
             }
@@ -100,10 +136,18 @@ pub async fn discover(
     };
     let events = events_are_shared(&version.runtime_name, &version.runtime_version);
     tracing::info!(
-        socket = %socket.display(), runtime = version.runtime_name, version = version.runtime_version, events,
+        socket = %socket.path.display(), runtime = version.runtime_name, version = version.runtime_version, events,
         "container runtime found"
     );
-    runtimes.insert(version.runtime_name, client.clone());
+    let path = socket.path.clone();
+    if let Some(unused) = runtimes.offer(version.runtime_name.clone(), socket, client.clone()) {
+        tracing::warn!(
+            unused = %unused.path.display(), runtime = version.runtime_name,
+            "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one to use"
+        );
+    }
+    // After it is known: at no time it is neither.
+    runtimes.note_unanswered(&path, false);
     drop(first_look);
     if events {
         follow_events(client, changed).await;
@@ -122,6 +166,7 @@ async fn probe(socket: &Path, client: &mut Option<Client>) -> Result<(Client, Ve
 
 async fn follow_events(client: Client, changed: mpsc::Sender<String>) {
     loop {
+        // Some runtimes answer with the first event: on a quiet node that takes long, and says nothing.
         match client.container_events().await {
             Ok(mut stream) => {
                 while let Ok(Some(event)) = stream.message().await {
@@ -154,7 +199,8 @@ mod tests {
         let late = dir.path().join("late.sock");
         let runtimes = Runtimes::default();
         let (changed, _events) = mpsc::channel(1);
-        let task = tokio::spawn(discover(late.clone(), runtimes.clone(), mpsc::channel(1).0, changed));
+        let socket = Socket { path: late.clone(), place: 0 };
+        let task = tokio::spawn(discover(socket, runtimes.clone(), mpsc::channel(1).0, changed));
         let runtime = FakeRuntime::start();
         std::os::unix::fs::symlink(&runtime.socket, &late).unwrap();
         runtimes.wait_for_any().await;
@@ -185,6 +231,7 @@ mod tests {
             ("docker", "20.10.17", "1.41.0", false),
         ] {
             let runtime = FakeRuntime::start();
+            let (sender, subscription) = mpsc::unbounded_channel();
             {
                 let mut world = runtime.world();
                 world.version = Some(VersionResponse {
@@ -193,17 +240,25 @@ mod tests {
                     runtime_version: version.into(),
                     runtime_api_version: api.into(),
                 });
-                world.events = vec![
-                    event(ContainerEventType::ContainerCreatedEvent, "created"),
-                    event(ContainerEventType::ContainerStoppedEvent, "stopped"),
-                    event(ContainerEventType::ContainerStartedEvent, "started"),
-                ];
+                world.events.push(subscription);
+            }
+            for (kind, pod) in [
+                (ContainerEventType::ContainerCreatedEvent, "created"),
+                (ContainerEventType::ContainerStoppedEvent, "stopped"),
+                (ContainerEventType::ContainerStartedEvent, "started"),
+            ] {
+                sender.send(event(kind, pod)).unwrap();
             }
             let runtimes = Runtimes::default();
             let (changed, mut events) = mpsc::channel(10);
             // It goes when the runtime has been listed, just before its events are asked for.
             let (first_look, mut looked) = mpsc::channel(1);
-            let task = tokio::spawn(discover(runtime.socket.clone(), runtimes.clone(), first_look, changed));
+            let task = tokio::spawn(discover(
+                Socket { path: runtime.socket.clone(), place: 0 },
+                runtimes.clone(),
+                first_look,
+                changed,
+            ));
             assert_eq!(looked.recv().await, None);
             assert_eq!(runtimes.names(), [name], "{name} {version}");
             if followed {
@@ -214,7 +269,7 @@ mod tests {
                 runtimes.get(name).unwrap().version().await.unwrap();
                 assert_eq!(events.try_recv(), Err(mpsc::error::TryRecvError::Empty), "{name} {version}");
             }
-            assert_eq!(runtime.world().event_streams, usize::from(followed), "{name} {version}");
+            assert_eq!(runtime.world().subscriptions, usize::from(followed), "{name} {version}");
             task.abort();
         }
     }
@@ -224,11 +279,72 @@ mod tests {
     async fn a_runtime_that_ends_each_stream_at_once_is_asked_again_now_and_then() {
         let (runtime, client) = FakeRuntime::in_memory();
         let (changed, mut events) = mpsc::channel(10);
+        runtime.world().events.extend((0..4).map(|_| mpsc::unbounded_channel().1));
         let task = tokio::spawn(follow_events(client, changed));
         tokio::time::sleep(EVENTS_RETRY * 3 + EVENTS_RETRY / 2).await;
-        assert_eq!(runtime.world().event_streams, 4);
-        runtime.world().events = vec![event(ContainerEventType::ContainerStoppedEvent, "pod")];
+        assert_eq!(runtime.world().subscriptions, 4);
+        let (sender, subscription) = mpsc::unbounded_channel();
+        runtime.world().events.push(subscription);
+        sender.send(event(ContainerEventType::ContainerStoppedEvent, "pod")).unwrap();
         assert_eq!(events.recv().await.as_deref(), Some("pod"), "it has been switched on");
+        task.abort();
+    }
+
+    #[tokio::test]
+    async fn of_two_runtimes_with_the_same_name_the_first_candidate_is_used_whoever_answers_first() {
+        let used = |runtimes: &Runtimes| runtimes.known.read().unwrap()["containerd"].0.place;
+        for order in [[0, 1], [1, 0]] {
+            let runtimes = Runtimes::default();
+            let unused = order.map(|place| {
+                let socket = Socket { path: format!("/run/{place}").into(), place };
+                let client = Client::new(socket.path.clone());
+                runtimes.offer("containerd".into(), socket, client).map(|unused| unused.place)
+            });
+            assert_eq!((used(&runtimes), unused), (0, [None, Some(1)]), "{order:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_exists_is_unanswered_until_it_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("late.sock");
+        let runtimes = Runtimes::default();
+        let (first_look, mut first_looks) = mpsc::channel(1);
+        let discovery =
+            discover(Socket { path: socket.clone(), place: 0 }, runtimes.clone(), first_look, mpsc::channel(1).0);
+        // Nobody listens here.
+        std::fs::write(&socket, "").unwrap();
+        let task = tokio::spawn(discovery);
+        assert_eq!(first_looks.recv().await, None);
+        assert_eq!(runtimes.unanswered(), Some(socket.display().to_string()));
+        let runtime = FakeRuntime::start();
+        std::fs::remove_file(&socket).unwrap();
+        std::os::unix::fs::symlink(&runtime.socket, &socket).unwrap();
+        runtimes.wait_for_any().await;
+        while runtimes.unanswered().is_some() {
+            tokio::task::yield_now().await;
+        }
+        task.abort();
+    }
+
+    /// As containerd does it: its answer begins with the first event. A call that is given up keeps its subscription.
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_runtime_is_subscribed_to_once_and_its_first_event_is_heard() {
+        let (runtime, client) = FakeRuntime::in_memory();
+        let (events, subscription) = mpsc::unbounded_channel();
+        runtime.world().events.push(subscription);
+        let (changed, mut heard) = mpsc::channel(1);
+        let task = tokio::spawn(follow_events(client, changed));
+        tokio::time::sleep(Duration::from_secs(24 * 60 * 60)).await;
+        for uid in ["u1", "u2"] {
+            events.send(event(ContainerEventType::ContainerStoppedEvent, uid)).unwrap();
+            assert_eq!(heard.recv().await.as_deref(), Some(uid));
+        }
+        assert_eq!(runtime.world().subscriptions, 1);
+        // An end of the stream is followed by another call.
+        drop(events);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(runtime.world().subscriptions, 2);
         task.abort();
     }
 }

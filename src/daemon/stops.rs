@@ -11,7 +11,7 @@ use std::{
 
 use crate::{k8s::time::Now, runtime::clock};
 
-/// A stop is remembered for this time; by then the container has a new instance with another id.
+/// A stop or a hook is remembered for this time; by then the container has a new instance with another id.
 const KEEP: Duration = Duration::from_secs(600);
 /// Old entries are removed when there are more than this.
 const SWEEP_AT: usize = 128;
@@ -30,14 +30,19 @@ pub enum By {
 pub struct Known {
     /// Why it was stopped, and when the runtime confirmed it.
     pub stopped: Option<(By, Duration)>,
-    /// Whether its preStop hook has been run for its environment.
-    pub hook_run: bool,
+    /// When its preStop hook was begun, whoever stops it.
+    pub hook_begun: Option<Duration>,
 }
 
 impl Known {
     /// The runtime has answered that it has stopped the instance.
     pub fn note_stopped(&mut self, by: By, now: Now) {
         self.stopped = Some((by, now.mono));
+    }
+
+    /// How long ago its preStop hook was begun, as long as that is remembered.
+    pub fn hook_begun_ago(&self, now: Now) -> Option<Duration> {
+        self.hook_begun.map(|at| now.mono.saturating_sub(at)).filter(|ago| *ago < KEEP)
     }
 }
 
@@ -62,9 +67,12 @@ impl Stops {
     fn entry(&self, id: &str) -> Arc<tokio::sync::Mutex<Known>> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() > SWEEP_AT {
-            let now = clock::now().mono;
+            let now = clock::now();
             entries.retain(|_, entry| {
-                let is_recent = |known: Known| known.stopped.is_some_and(|(_, at)| now.saturating_sub(at) < KEEP);
+                let is_recent = |known: Known| {
+                    let stopped = known.stopped.is_some_and(|(_, at)| now.mono.saturating_sub(at) < KEEP);
+                    stopped || known.hook_begun_ago(now).is_some()
+                };
                 Arc::strong_count(entry) > 1 || entry.try_lock().is_ok_and(|known| is_recent(*known))
             });
         }
@@ -91,12 +99,14 @@ mod tests {
         let stops = Stops::default();
         let held = stops.turn("held").await;
         stops.turn("recent").await.note_stopped(By::Request, clock::now());
+        stops.turn("with a hook").await.hook_begun = Some(clock::now().mono);
         for i in 0..3 * SWEEP_AT {
             stops.turn(&i.to_string()).await;
         }
-        assert!(stops.0.lock().unwrap().len() <= SWEEP_AT + 2);
+        assert!(stops.0.lock().unwrap().len() <= SWEEP_AT + 3);
         assert!(stops.try_turn("held").is_none());
         drop(held);
         assert!(stops.turn("recent").await.stopped.is_some());
+        assert!(stops.turn("with a hook").await.hook_begun_ago(clock::now()).is_some());
     }
 }

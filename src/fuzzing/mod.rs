@@ -15,7 +15,7 @@ use crate::{
     cri::proto::{
         ContainerEventResponse, ContainerStatus, ContainerStatusResponse, ListContainersResponse, VersionResponse,
     },
-    daemon::recreate as daemon,
+    daemon::recreate::observe as daemon,
     domain::{
         kinds::daemon_set::spec::Spec,
         node::container_meta,

@@ -22,7 +22,7 @@ use crate::{
         },
         prober::{self, Prober},
         recreate::{self, Recreator, is_work},
-        runtimes::{self, Runtimes},
+        runtimes::{self, Runtimes, Socket},
     },
     domain::node::pull_secrets,
     k8s::{account, pod::PodView},
@@ -142,7 +142,8 @@ pub async fn run(args: DaemonArgs, gates: FeatureGates, client: Client, shutdown
     let (changed, mut containers_changed) = mpsc::channel(256);
     let (first_answer, mut first_answers) = mpsc::channel::<()>(1);
     let run_dir = args.run_dir.clone().unwrap_or_else(default_run_dir);
-    for socket in endpoint::candidates(&run_dir, Some(&args.socket_file)) {
+    for (place, path) in endpoint::candidates(&run_dir, Some(&args.socket_file)).into_iter().enumerate() {
+        let socket = Socket { path, place };
         let discovery = runtimes::discover(socket, views.runtimes.clone(), first_answer.clone(), changed.clone());
         tasks.spawn(for_ever("runtime", discovery));
     }

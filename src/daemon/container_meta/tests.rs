@@ -297,6 +297,15 @@ async fn an_instance_that_a_request_stops_is_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hook_that_was_begun_for_a_request_is_not_run_again() {
+    let fixture = Fixture::new();
+    fixture.update();
+    fixture.meta.runtimes.stops.turn("containerd://m1").await.hook_begun = Some(clock::now().mono);
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.calls(), [Call::Stop("m1".into(), 7)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_that_fails_is_repeated_and_its_hook_is_not() {
     let fixture = Fixture::new();
     fixture.runtime.world().stop_errors =

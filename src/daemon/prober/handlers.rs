@@ -42,7 +42,7 @@ pub(super) enum Found {
     Good(Vec<u8>),
     /// Failure.
     Bad(Vec<u8>),
-    /// None: the runtime did not answer, which says nothing about the container.
+    /// None: the runtime did not answer, or not about the container.
     Nothing(CriError),
 }
 
@@ -55,12 +55,23 @@ pub(super) async fn exec(client: &Client, id: &str, command: &[String], limit: D
             Found::Bad(if said.is_empty() { format!("exited with {code}").into() } else { said })
         }
         Ok(Answer::TimedOut) => Found::Bad(format!("not finished within {} s", limit.as_secs()).into()),
-        Err(error @ CriError::Runtime { .. }) => {
-            // Usually the program does not exist.
+        Err(error) if is_of_command(&error) => {
             Found::Bad(without_ids(&format!("the command cannot be run: {error}")).into())
         }
         Err(error) => Found::Nothing(error),
     }
+}
+
+/// What runtimes say, with codes that fit anything, when the command is at fault: there is no such program, it is none, or
+/// it prints too much.
+const OF_COMMAND: [&str; 4] =
+    ["executable file not found", "no such file or directory", "exec format error", "message larger than max"];
+
+/// Whether the command fails like this each time. Other errors come from the runtime, and say nothing about the container.
+fn is_of_command(error: &CriError) -> bool {
+    let CriError::Runtime { message, may_pass, .. } = error else { return false };
+    let words = message.to_lowercase();
+    !may_pass || OF_COMMAND.iter().any(|text| words.contains(text))
 }
 
 /// The runtime's message without ids of instances and calls, which differ each time: equal messages are reported once.
@@ -270,6 +281,7 @@ mod tests {
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
     };
+    use tonic::Status;
 
     use super::*;
     use crate::domain::node::probes::node::address;
@@ -305,6 +317,35 @@ mod tests {
     }
 
     const LIMIT: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_the_command_is_to_blame_for_is_a_failure() {
+        use crate::cri::fake::{FakeRuntime, Fault};
+        let unknown = |words: &str| Status::unknown(words);
+        let runc = "OCI runtime exec failed: exec failed: unable to start container process: exec";
+        for (status, is_bad) in [
+            (unknown(&format!("{runc}: \"ask\": executable file not found in $PATH: unknown")), true),
+            (unknown(&format!("{runc}: \"/ask\": stat /ask: no such file or directory: unknown")), true),
+            (unknown(&format!("{runc} /ask: exec format error")), true),
+            (unknown(&format!("{runc}: \"/ask\": permission denied: unknown")), true),
+            (Status::permission_denied("no"), true),
+            (Status::invalid_argument("no command"), true),
+            (Status::resource_exhausted("grpc: trying to send message larger than max (17000000 vs. 16777216)"), true),
+            (unknown("failed to get task for container m1: context deadline exceeded"), false),
+            (unknown("container is in CONTAINER_EXITED state"), false),
+            (unknown("boom"), false),
+            (Status::internal("boom"), false),
+            (Status::resource_exhausted("too many commands"), false),
+            (Status::unavailable("restarting"), false),
+            (Status::not_found("m1"), false),
+        ] {
+            let (runtime, client) = FakeRuntime::in_memory();
+            runtime.world().faults.insert(("ExecSync", "m1".into()), Fault::Error(status.clone()));
+            let found = exec(&client, "m1", &["ask".into()], LIMIT).await;
+            assert_eq!(matches!(found, Found::Bad(_)), is_bad, "{status:?}: {found:?}");
+            assert_eq!(matches!(found, Found::Nothing(_)), !is_bad, "{status:?}: {found:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_get_goes_to_the_pod_with_its_own_name_and_the_body_is_the_message() {

@@ -146,9 +146,11 @@ struct Probe {
     tally: Tally,
     /// What the status said when this daemon started.
     recorded: Option<ContainerProbeState>,
-    /// When it is due, and which of its entries in the heap is current.
+    /// When it is due.
     next: Instant,
+    /// Which of its entries in the heap is current, and the time of that one until it has come.
     turn: u64,
+    queued: Option<Instant>,
     running: Option<AbortHandle>,
     is_waiting: bool,
     /// Since when the state of the instance is not known.
@@ -286,10 +288,18 @@ impl Prober {
         {
             return; // an own write is newer
         }
+        let is_newer = match (&self.object, &object) {
+            (Some(old), Some(new)) => old.metadata.uid != new.metadata.uid || version(new) > version(old),
+            _ => true,
+        };
+        if is_newer {
+            self.write_failures = 0;
+        }
         self.object = object;
         let now = Instant::now();
-        let mut known: HashMap<(Box<str>, Box<str>), u64> =
-            self.probes.iter().map(|(id, probe)| ((probe.uid.clone(), probe.name.clone()), *id)).collect();
+        let mut gone: HashSet<u64> = self.probes.keys().copied().collect();
+        let mut known: HashMap<(Box<str>, Box<str>), Option<u64>> =
+            self.probes.iter().map(|(id, probe)| ((probe.uid.clone(), probe.name.clone()), Some(*id))).collect();
         let mut spec = self.object.as_ref().map(|object| object.spec.pod_probes.clone()).unwrap_or_default();
         // Otherwise everyone who can write the object could run commands in the manager and the webhook.
         spec.retain(|pod| *pod.namespace != *self.own_namespace);
@@ -297,13 +307,18 @@ impl Prober {
         for pod in &spec {
             let key = ObjectKey::new(&pod.namespace, &pod.name);
             for wanted in &pod.probes {
-                match known.remove(&(pod.uid.as_str().into(), wanted.name.as_str().into())) {
-                    Some(id) => self.change(id, wanted, now),
+                match known.insert((pod.uid.as_str().into(), wanted.name.as_str().into()), None) {
+                    // Of a name that is there twice the first is probed.
+                    Some(None) => {}
+                    Some(Some(id)) => {
+                        gone.remove(&id);
+                        self.change(id, wanted, now);
+                    }
                     None => self.add(&key, &pod.uid, wanted, now),
                 }
             }
         }
-        for id in known.into_values() {
+        for id in gone {
             self.remove(id);
         }
         self.is_first = false;
@@ -351,6 +366,7 @@ impl Prober {
             recorded,
             next: first,
             turn: 0,
+            queued: None,
             running: None,
             is_waiting: false,
             unknown: None,
@@ -404,7 +420,8 @@ impl Prober {
                 break;
             }
             self.heap.pop();
-            if self.probes.get(&id).is_some_and(|probe| probe.turn == turn) {
+            if let Some(probe) = self.probes.get_mut(&id).filter(|probe| probe.turn == turn) {
+                probe.queued = None;
                 self.look(id);
             }
         }

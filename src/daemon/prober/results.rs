@@ -73,8 +73,12 @@ impl Prober {
                 self.write_failures = 0;
                 self.take_object(Some(Box::new(object)));
             }
-            // The watch delivers the newer version.
-            Ok(Err(error)) if matches!(code(&error), Some(404 | 409)) => self.write_at(now + GATHER * 2),
+            // The watch delivers the newer version, usually soon.
+            Ok(Err(error)) if matches!(code(&error), Some(404 | 409)) => {
+                let delay = self.write_failures.checked_sub(1).map_or(GATHER * 2, backoff);
+                self.write_failures += 1;
+                self.write_at(now + delay);
+            }
             failed => {
                 let delay = backoff(self.write_failures);
                 self.write_failures += 1;

@@ -18,6 +18,9 @@ use crate::{
     runtime::{clock, events::Recorder, retry::jitter},
 };
 
+/// Entries of the heap beyond four for each probe; when there are more, those that are not current are removed.
+const SPARE: usize = 64;
+
 impl Prober {
     /// Looks at the container of a probe, and probes it if it is due.
     pub(super) fn look(&mut self, id: u64) {
@@ -57,12 +60,23 @@ impl Prober {
         }
     }
 
-    fn schedule(&mut self, id: u64, at: Instant) {
+    /// Looks at it again at this time, if not before.
+    pub(super) fn schedule(&mut self, id: u64, at: Instant) {
         let Some(probe) = self.probes.get_mut(&id) else { return };
-        probe.turn += 1;
         let since = at.saturating_duration_since(self.begin).as_millis();
         let steps = u32::try_from(since.div_ceil(GRID.as_millis())).unwrap_or(u32::MAX);
-        self.heap.push(Reverse((self.begin + GRID * steps, id, probe.turn)));
+        let at = self.begin + GRID * steps;
+        if probe.queued.is_some_and(|queued| queued <= at) {
+            return;
+        }
+        probe.turn += 1;
+        probe.queued = Some(at);
+        self.heap.push(Reverse((at, id, probe.turn)));
+        if self.heap.len() > 4 * self.probes.len() + SPARE {
+            let probes = &self.probes;
+            let is_current = |id: &u64, turn: u64| probes.get(id).is_some_and(|probe| probe.turn == turn);
+            self.heap.retain(|Reverse((_, id, turn))| is_current(id, *turn));
+        }
     }
 
     /// Starts a probe that is due, unless the runtime is overloaded or its namespace already has its share.

@@ -388,6 +388,76 @@ async fn messages_of_all_probes_together_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn however_often_a_pod_changes_the_heap_stays_small() {
+    let (_runtime, client) = FakeRuntime::in_memory();
+    let (api, runtimes, metrics) = (FakeApi::default(), Runtimes::default(), Metrics::default());
+    runtimes.insert("containerd".into(), client);
+    let (events, _sending) = Recorder::new(api.client(), "test", "n1", Counter::default());
+    let pods = Store::new(None);
+    let (_handle, mut prober) = Prober::new(api.client(), pods.clone(), runtimes, "kruise-system", &events, &metrics);
+    pods.upsert(pod("m1", running()));
+    let object = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe",
+        "metadata": {"name": "n1", "uid": "o", "resourceVersion": "1"},
+        "spec": {"podProbes": [{"name": "web", "namespace": "a", "uid": "u1", "IP": "10.9.9.9",
+            "probes": many(10, &exec(86_400))}]}});
+    prober.take_object(Some(serde_json::from_value(object).unwrap()));
+    for _ in 0..10_000 {
+        prober.take(Input::Pod("u1".into()));
+    }
+    assert!(prober.heap.len() <= 10, "{}", prober.heap.len());
+    // Each time a little sooner.
+    let far = Instant::now() + Duration::from_secs(3600);
+    prober.probes.get_mut(&1).unwrap().queued = None;
+    for i in 0..10_000 {
+        prober.schedule(1, far - GRID * i);
+    }
+    assert!(prober.heap.len() <= 4 * 10 + 64, "{}", prober.heap.len());
+    let (queued, turn) = (prober.probes[&1].queued.unwrap(), prober.probes[&1].turn);
+    assert!(queued < far - GRID * 9_998 && prober.heap.iter().any(|entry| *entry == Reverse((queued, 1, turn))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_there_twice_is_probed_once_and_leaves_nothing_behind() {
+    let fixture = Fixture::new(json!([]), Value::Null);
+    let probe = |command: &str| json!({"name": "m#a", "containerName": "main", "probe": {"exec": {"command": [command]}, "periodSeconds": 1}});
+    for _ in 0..5 {
+        fixture.change(|object| object["spec"]["podProbes"][0]["probes"] = json!([probe("first"), probe("second")]));
+        pass(1).await;
+    }
+    let runs = fixture.execs();
+    pass(30).await;
+    assert!((28..=32).contains(&(fixture.execs() - runs)), "{}", fixture.execs() - runs);
+    assert!(matches!(fixture.world().calls.last(), Some(Call::Exec(_, command)) if command == &["first"]));
+    assert!(fixture.metrics.render().unwrap().contains("kruise_probes 1\n"));
+    fixture.change(|object| object["spec"]["podProbes"] = json!([]));
+    pass(1).await;
+    let runs = fixture.execs();
+    pass(30).await;
+    assert_eq!(fixture.execs(), runs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_that_lasts_is_met_less_and_less_until_a_newer_object_comes() {
+    let fixture = Fixture::one(1);
+    fixture.until(SUCCEEDED).await;
+    let writes = || {
+        let text = fixture.metrics.render().unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("kruise_probe_status_writes_total ")).unwrap();
+        line.parse::<usize>().unwrap()
+    };
+    // Somebody else writes, and the watch is late.
+    next_version(&mut fixture.api.object.lock().unwrap());
+    fixture.show(pod("m1", json!({"terminated": {"exitCode": 1}})));
+    pass(2).await;
+    assert!(writes() >= 3, "the first time it is done again soon: {}", writes());
+    pass(120).await;
+    assert!(writes() <= 12, "{}", writes());
+    fixture.send();
+    pass(1).await;
+    assert_eq!(fixture.states()[0].0, FAILED);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_write_is_done_again_with_the_newer_object() {
     let fixture = Fixture::one(1);
     *fixture.api.refuse.lock().unwrap() = Some(500);

@@ -12,7 +12,10 @@ use tower::service_fn;
 use super::*;
 use crate::{
     api::crr::ContainerRecreateState,
-    cri::fake::{Call, FakeRuntime, Fault},
+    cri::{
+        fake::{Call, FakeRuntime, Fault},
+        proto::ContainerState,
+    },
     runtime::queue::Backoff,
 };
 
@@ -350,6 +353,7 @@ async fn a_request_completed_meanwhile_is_not_acted_upon() {
     }
     fixture.reconcile().await.unwrap();
     assert!(fixture.calls().is_empty());
+    assert!(fixture.recreator.memories().is_empty());
 }
 
 #[tokio::test]
@@ -406,6 +410,41 @@ async fn a_daemon_killed_between_intent_and_kill_asks_again_when_the_runtime_ans
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_waits_for_a_runtime_that_is_late_and_fails_if_there_is_none() {
+    let late = std::path::Path::new("/run/crio/crio.sock");
+    for there_is_none in [false, true] {
+        let fixture = Fixture::in_memory(None);
+        let client = fixture.recreator.runtimes.get("containerd").unwrap();
+        let mut object = stored("r1", "web", "u1", "c0", None);
+        object["spec"]["containers"][0]["statusContext"]["containerID"] = json!("cri-o://c0");
+        bump(&mut object);
+        *fixture.api.object.lock().unwrap() = object.clone();
+        fixture.recreator.requests.upsert(serde_json::from_value(object).unwrap());
+        let runtimes = &fixture.recreator.runtimes;
+        runtimes.note_unanswered(late, true);
+        let course = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(fixture.status(), Value::Null, "a short wait is not reported");
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            assert_eq!(fixture.status()["message"], "waiting for runtime cri-o: /run/crio/crio.sock: no answer yet");
+            assert_eq!(fixture.status()["phase"], "Pending");
+            if !there_is_none {
+                runtimes.insert("cri-o".into(), client);
+            }
+            runtimes.note_unanswered(late, false);
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        };
+        fixture.during(course).await;
+        if there_is_none {
+            let why = "container main: this node's daemon talks to [containerd], not to runtime cri-o";
+            assert_eq!((&fixture.status()["phase"], &fixture.status()["message"]), (&json!("Completed"), &json!(why)));
+        } else {
+            assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 30)]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_away_fails_nothing() {
     let fixture = Fixture::in_memory(None);
     fixture.runtime.world().stop_errors = vec![tonic::Status::unavailable("restarting")];
@@ -443,6 +482,44 @@ async fn deleting_a_request_cancels_its_hook_and_stops_nothing() {
     stop.send_replace(true);
     running.await.unwrap();
     assert_eq!(fixture.calls(), [Call::Exec("c0".into(), vec!["drain".into()])]);
+    let known = *fixture.recreator.runtimes.stops.turn("containerd://c0").await;
+    assert!(known.hook_begun.is_none(), "the next request runs it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_was_begun_for_the_environment_is_not_run_again_and_its_time_counts() {
+    let fixture = Fixture::in_memory(exec_hook());
+    fixture.recreator.runtimes.stops.turn("containerd://c0").await.hook_begun = Some(clock::now().mono);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 20)]);
+}
+
+/// Its stop was sent and is waited for. The manager would take the silence of a request that has come since then for an
+/// absent daemon.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_comes_during_the_stop_of_one_that_was_deleted_says_that_it_waits() {
+    let fixture = Fixture::in_memory(None);
+    fixture.runtime.world().faults.insert(("StopContainer", "c0".into()), Fault::Late(Duration::from_secs(20)));
+    let second = || fixture.api.second.lock().unwrap()["status"].clone();
+    let course = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let gone = fixture.recreator.requests.remove(&ObjectKey::new("a", "r1"), None).unwrap();
+        fixture.recreator.request_gone(&gone);
+        let object = stored("r2", "web", "u1", "c0", None);
+        *fixture.api.second.lock().unwrap() = object.clone();
+        // The first write meets a version that the watch has not brought, and nobody wakes the daemon.
+        fixture.api.interfere.store(true, Ordering::SeqCst);
+        fixture.recreator.requests.upsert(serde_json::from_value(object).unwrap());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(second()["message"], "waiting for request r1 of the same Pod");
+        assert_eq!(fixture.runtime.world().containers["c0"].state, i32::from(ContainerState::ContainerRunning));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    };
+    fixture.during(course).await;
+    assert_eq!(second()["containerRecreateStates"][0]["phase"], "Succeeded", "{}", second());
+    assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 30)]);
+    assert!(fixture.recreator.memories().is_empty(), "nothing is remembered of a request that left during its stop");
 }
 
 #[tokio::test]

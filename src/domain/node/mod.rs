@@ -6,3 +6,4 @@ pub mod probes;
 pub mod pull_secrets;
 pub mod puller;
 pub mod recreate;
+mod texts;

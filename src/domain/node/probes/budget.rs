@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::MAX_MESSAGE;
 use crate::{
     api::apps::node_pod_probe::{ContainerProbe, PodProbe, PodProbeStatus},
+    domain::node::texts::{self, highest},
     k8s::canonical_json,
 };
 
@@ -137,59 +137,14 @@ fn fill(ask: &Ask<'_>, refused: &mut [Option<Limit>], is_there: bool, room: &mut
     }
 }
 
-/// The highest level up to `max` that is good; if one is, all lower ones are. 0 if none is.
-fn highest(max: usize, is_good: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, max);
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        if is_good(middle) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    low
-}
-
 /// Cuts messages so that together they take no more than [`MESSAGES`]: those of the namespaces with the most, and of these
 /// the longest. The same results always give the same messages.
 pub fn cut_messages(statuses: &mut [PodProbeStatus]) {
-    let text = canonical_json::length_of_text;
-    let mut lengths: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for status in &*statuses {
-        let of_namespace = lengths.entry(status.namespace.clone()).or_default();
-        of_namespace.extend(status.probe_states.iter().map(|state| text(&state.message)));
-    }
-    let sum = |lengths: &[usize], most: usize| lengths.iter().map(|length| (*length).min(most)).sum::<usize>();
-    let sums: Vec<usize> = lengths.values().map(|of| sum(of, usize::MAX)).collect();
-    if sum(&sums, usize::MAX) <= MESSAGES {
-        return;
-    }
-    let each = highest(MESSAGES, |level| sum(&sums, level) <= MESSAGES);
-    // A character may take six bytes.
-    let longest = 6 * MAX_MESSAGE + 2;
-    let limits: BTreeMap<&str, usize> =
-        lengths.iter().map(|(name, of)| (name.as_str(), highest(longest, |level| sum(of, level) <= each))).collect();
-    for status in statuses {
-        let limit = limits.get(status.namespace.as_str()).copied().unwrap_or(longest);
-        for state in status.probe_states.iter_mut().filter(|state| text(&state.message) > limit) {
-            cut(&mut state.message, limit);
-        }
-    }
-}
-
-/// Cuts a text at a character, so that it takes at most `most` bytes.
-fn cut(message: &mut String, most: usize) {
-    // Without its quotes.
-    let (mut length, mut end) = (2, 0);
-    for (at, c) in message.char_indices() {
-        length += canonical_json::length_of_text(c.encode_utf8(&mut [0; 4])) - 2;
-        if length > most {
-            break;
-        }
-        end = at + c.len_utf8();
-    }
-    message.truncate(end);
+    let messages = statuses.iter_mut().flat_map(|PodProbeStatus { namespace, probe_states, .. }| {
+        let namespace = namespace.as_str();
+        probe_states.iter_mut().map(move |state| (namespace, &mut state.message))
+    });
+    texts::cut(&mut messages.collect::<Vec<_>>(), MESSAGES);
 }
 
 #[cfg(test)]
@@ -197,7 +152,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::apps::node_pod_probe::{ContainerProbeState, NodePodProbe};
+    use crate::{
+        api::apps::node_pod_probe::{ContainerProbeState, NodePodProbe},
+        domain::node::probes::MAX_MESSAGE,
+    };
 
     fn ask<'a>(namespace: &'a str, probes: &[(usize, bool)]) -> Ask<'a> {
         Ask { namespace, fixed: 0, head: 100, probes: probes.to_vec() }

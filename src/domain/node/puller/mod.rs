@@ -1,6 +1,10 @@
 //! What a daemon pulls: which entries of its NodeImage are open, when an attempt is due, and what the status says.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -13,6 +17,7 @@ use crate::{
         },
         labels,
     },
+    domain::node::texts,
     k8s::{
         image::ImageRef,
         invalid::Invalid,
@@ -24,6 +29,9 @@ use crate::{
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Bytes of a message in a status.
 const LONGEST_MESSAGE: usize = 1024;
+/// Bytes that the messages of all entries of a node may take. With what the entries of jobs may take they are 1.25 MiB; etcd
+/// refuses objects of more than 1.5 MiB.
+const MESSAGES: usize = 256 << 10;
 
 /// One entry of a NodeImage: a repository, and a tag or a digest of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -163,7 +171,8 @@ pub enum OrderState {
     },
 }
 
-/// The status to record. Entries that are recorded as complete are kept: the manager may have ended one too.
+/// The status to record. Entries that are recorded as complete are kept, but for the length of their messages: the manager
+/// may have ended one too.
 pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, OrderState)>, now: Timestamp) -> NodeImageStatus {
     let before = object.status.clone().unwrap_or_default();
     let mut status =
@@ -196,6 +205,7 @@ pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, OrderState)>, n
             status.image_statuses.insert(image.clone(), ImageStatus { tags, unknown: known.unwrap_or_default() });
         }
     }
+    cut_messages(object, &mut status);
     if status.first_sync_status.is_none() && status.desired > 0 && status.succeeded + status.failed == status.desired {
         let failed = status.failed > 0;
         status.first_sync_status = Some(SyncStatus {
@@ -209,6 +219,29 @@ pub fn status(object: &NodeImage, states: &BTreeMap<Entry, (i64, OrderState)>, n
         });
     }
     status
+}
+
+/// Cuts messages to [`LONGEST_MESSAGE`] each, and to [`MESSAGES`] together. An entry belongs to the namespace of its first
+/// owner; those that were written by hand are of none.
+fn cut_messages(object: &NodeImage, status: &mut NodeImageStatus) {
+    let tags = object.spec.images.iter().flat_map(|(image, spec)| spec.tags.iter().map(move |tag| (image, tag)));
+    let namespaces: HashMap<(&str, &str), &str> = tags
+        .filter_map(|(image, tag)| {
+            let owner = tag.owner_references.first()?;
+            Some(((image.as_str(), tag.tag.as_str()), owner.namespace.as_deref()?))
+        })
+        .collect();
+    let mut messages: Vec<(&str, &mut String)> = Vec::new();
+    for (image, known) in &mut status.image_statuses {
+        for ImageTagStatus { tag, message, .. } in &mut known.tags {
+            if message.len() > LONGEST_MESSAGE {
+                *message = shortened(message);
+            }
+            let namespace = namespaces.get(&(image.as_str(), tag.as_str())).copied().unwrap_or_default();
+            messages.push((namespace, message));
+        }
+    }
+    texts::cut(&mut messages, MESSAGES);
 }
 
 fn tag_status(tag: &ImageTagSpec, state: &OrderState) -> ImageTagStatus {
@@ -348,7 +381,8 @@ pub fn presentable(message: &str, secrets: &[String]) -> String {
     shortened(&shown)
 }
 
-fn shortened(text: &str) -> String {
+/// A message as it fits into a status.
+pub fn shortened(text: &str) -> String {
     if text.len() <= LONGEST_MESSAGE {
         return text.to_owned();
     }

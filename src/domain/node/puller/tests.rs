@@ -152,6 +152,35 @@ fn a_status_follows_the_spec_and_keeps_what_is_recorded() {
     );
 }
 
+#[test]
+fn messages_fit_into_the_object_and_a_namespace_that_says_little_is_not_cut() {
+    let now = at("2026-01-01T00:00:00Z");
+    let tag = |name: String, namespace: &str| json!({"tag": name, "ownerReferences": [{"kind": "ImagePullJob", "namespace": namespace}]});
+    let of_many: Vec<Value> = (0..1022).map(|i| tag(format!("m{i}"), "many")).collect();
+    let images = json!({"a": {"tags": of_many}, "b": {"tags": [tag("few".into(), "few"), {"tag": "by-hand"}]}});
+    // What was recorded before there was a limit fits too.
+    let recorded = json!({"b": {"tags": [{"tag": "by-hand", "phase": "Failed", "completionTime": "2026-01-01T00:00:00Z",
+        "message": "y".repeat(2 << 20)}]}});
+    let failed = |image: &str, name: &str, message: String| {
+        (entry(image, name), (0, OrderState::Ended { started: now, completed: now, result: Err(message) }))
+    };
+    let mut states: BTreeMap<Entry, (i64, OrderState)> =
+        (0..1022).map(|i| failed("a", &format!("m{i}"), "<".repeat(100_000))).collect();
+    states.extend([failed("b", "few", "x".repeat(LONGEST_MESSAGE))]);
+    let status = status(&node(images, recorded), &states, now);
+    let messages = |image: &str| status.image_statuses[image].tags.iter().map(|tag| tag.message.as_str());
+    let stored = crate::k8s::canonical_json::length_of_text;
+    let total: usize = messages("a").chain(messages("b")).map(stored).sum();
+    assert!((MESSAGES * 8 / 10..=MESSAGES).contains(&total), "{total}");
+    assert_eq!(messages("b").map(str::len).collect::<Vec<_>>(), [LONGEST_MESSAGE, LONGEST_MESSAGE]);
+    assert!(messages("a").all(|message| !message.is_empty()));
+
+    let one = node(json!({"a": {"tags": [{"tag": "t"}]}}), json!({}));
+    let long = super::status(&one, &[failed("a", "t", "ä".repeat(3000))].into(), now);
+    let message = &long.image_statuses["a"].tags[0].message;
+    assert!(message.len() <= LONGEST_MESSAGE && message.ends_with("ä..."), "{message}");
+}
+
 /// OpenKruise declares it and never fills it.
 #[test]
 fn f17_the_first_sync_is_recorded_once_when_all_have_ended() {

@@ -94,6 +94,11 @@ impl ContainerStep<'_> {
     pub(super) fn target(&self, state: &mut ContainerRecreateState) -> Option<&Instance> {
         let context = self.container.status_context.as_ref()?;
         let Some(instance) = self.newest() else {
+            if self.pod.is_finished() {
+                // Removed, and kubelet makes no other.
+                fail(state, &Failure::PodEnded { phase: self.pod.phase.to_string() });
+                return None;
+            }
             state.phase = Phase::Pending;
             say(state, Progress::NotFound);
             return None;

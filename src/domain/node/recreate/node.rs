@@ -11,7 +11,7 @@ pub use super::{
     instance::{Hook, Instance, InstanceState, Kill, NodePlan, ObservedContainers},
     memory::{RestartMemory, in_trouble},
     message::{HOOK_LEFT_OUT, wait_expected},
-    turn::{Pick, pick, pick_by_manager, waiting_status},
+    turn::{Pick, behind, pick, pick_by_manager, waiting_status},
 };
 use super::{
     container::{Act, ContainerStep},

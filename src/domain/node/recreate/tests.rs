@@ -10,8 +10,8 @@ use serde_json::json;
 use super::{
     fail_unfinished,
     node::{
-        Instance, InstanceState, NodePlan, ObservedContainers, RestartMemory, in_trouble, pick, pick_by_manager, plan,
-        stop_grace, waiting_status,
+        Instance, InstanceState, NodePlan, ObservedContainers, RestartMemory, behind, in_trouble, pick,
+        pick_by_manager, plan, stop_grace, waiting_status,
     },
     states_of,
 };
@@ -383,6 +383,33 @@ fn a_runtime_that_cannot_be_asked_is_reported_when_it_lasts_and_taken_back_after
 }
 
 #[test]
+fn who_comes_while_a_request_is_served_waits_for_it_even_if_that_one_has_ended() {
+    let mut served = request(&["main"], strategy());
+    served.status = Some(ContainerRecreateRequestStatus { phase: Phase::Completed, ..Default::default() });
+    let newcomer = |phase: Phase, message: &str| {
+        // The name may be that of the served one.
+        let mut other = request(&["main"], strategy());
+        other.metadata.uid = Some("other".into());
+        let message = message.to_owned();
+        other.status = Some(ContainerRecreateRequestStatus { phase, message, ..Default::default() });
+        other
+    };
+    for (phase, message, is_reported) in [
+        (Phase::Empty, "", true),
+        (Phase::Pending, "waiting for a ready kruise-daemon on node n1", true),
+        (Phase::Pending, "waiting for request r1 of the same Pod", false),
+        (Phase::Recreating, "", false),
+        (Phase::Completed, "", false),
+    ] {
+        let other = newcomer(phase.clone(), message);
+        assert_eq!(!behind(&served, [&served, &other]).is_empty(), is_reported, "{phase:?} {message}");
+    }
+    let mut fresh = served.clone();
+    fresh.status = None;
+    assert!(behind(&fresh, [&fresh]).is_empty(), "nobody waits for itself");
+}
+
+#[test]
 fn case_5_a_waiting_request_becomes_pending_and_one_under_way_goes_first() {
     let mut old = request(&["main"], strategy());
     let mut under_way = request(&["main"], strategy());
@@ -417,6 +444,24 @@ fn case_6_containers_of_another_pod_are_never_touched() {
         world.run(&mut request);
         assert!(world.killed().is_empty(), "{what}");
         assert_eq!(message(&request, 0), "not found container on Node", "{what}");
+    }
+}
+
+#[test]
+fn a_container_that_was_removed_after_the_end_of_its_pod_is_not_waited_for() {
+    for (phase, ended) in [("Running", false), ("Pending", false), ("Succeeded", true), ("Failed", true)] {
+        let mut world = World::new(&["main"]);
+        world.instances.clear();
+        world.pod["status"]["phase"] = json!(phase);
+        let mut request = request(&["main"], strategy());
+        world.run(&mut request);
+        assert_eq!(request.is_completed(), ended, "{phase}");
+        if ended {
+            assert_eq!(
+                (phases(&request), message(&request, 0)),
+                (vec!["Failed"], &*format!("the Pod has ended (phase {phase})"))
+            );
+        }
     }
 }
 

@@ -26,6 +26,16 @@ pub fn pick<'a>(requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>
     Pick { current: open.next(), has_to_wait: open.filter(|r| waits_unreported(r)).collect() }
 }
 
+/// Requests that wait for one that is being worked on and do not say so yet. It may have ended or be deleted: a stop that
+/// was sent is still waited for.
+pub fn behind<'a>(
+    served: &ContainerRecreateRequest,
+    requests: impl IntoIterator<Item = &'a ContainerRecreateRequest>,
+) -> Vec<&'a ContainerRecreateRequest> {
+    let others = requests.into_iter().filter(|r| r.is_open() && r.metadata.uid != served.metadata.uid);
+    others.filter(|r| waits_unreported(r)).collect()
+}
+
 /// Whether a request that has to wait says nothing yet, or something that is over.
 fn waits_unreported(request: &ContainerRecreateRequest) -> bool {
     match request.phase() {
