@@ -693,7 +693,8 @@ fn a_violation_in_any_folder_is_found() {
         .collect();
     assert!(folders.len() > 20, "{folders:?}");
     let count = |planted: &Source, rule: fn(&[Source]) -> BTreeSet<String>| rule(std::slice::from_ref(planted)).len();
-    for folder in &folders {
+    // The crate kruise-rs-api can import nothing of this one: the compiler sees to it.
+    for folder in folders.iter().filter(|folder| folder.split('/').next() != Some("api")) {
         let top = folder.split('/').next().unwrap();
         let (_, may) = MAY_IMPORT.iter().find(|(module, _)| *module == top).unwrap();
         let path = format!("{folder}/planted.rs");

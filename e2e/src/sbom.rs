@@ -120,7 +120,9 @@ mod tests {
             assert_eq!(names.contains(name), is_in, "{name}");
         }
         for component in components {
-            assert_eq!(component["hashes"][0]["content"].as_str().map(str::len), Some(64), "{component}");
+            // Our own crate has none: it comes from these sources.
+            let hash = (component["name"] != "kruise-rs-api").then_some(64);
+            assert_eq!(component["hashes"][0]["content"].as_str().map(str::len), hash, "{component}");
             assert!(component["licenses"][0]["expression"].is_string(), "{component}");
         }
         assert_eq!(document["metadata"]["component"]["name"], "kruise-rs");

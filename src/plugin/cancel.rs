@@ -139,8 +139,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_has_moved_is_looked_at_again() {
-        let failure =
-            |code: u16| (code, json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no" }));
+        let failure = |code: u16| {
+            let reason = if code == 404 { "NotFound" } else { "" };
+            (code, json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" }))
+        };
         let deleted = "containerrecreaterequest.apps.kruise.io/a cancelled\n  container main: was not touched and keeps running\n";
         let gone = "containerrecreaterequest.apps.kruise.io/a is gone already\n";
         for (read, told) in [

@@ -256,8 +256,10 @@ mod tests {
 
     /// A namespace with one request, in which WorkloadRestarts are answered with a code.
     fn connection(of_restarts: u16) -> Connection {
-        let failure =
-            |code: u16| (code, json!({ "kind": "Status", "status": "Failure", "code": code, "message": "no" }));
+        let failure = |code: u16| {
+            let reason = if code == 404 { "NotFound" } else { "" };
+            (code, json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" }))
+        };
         let request = json!({ "metadata": { "name": "a", "namespace": "shop" }, "spec": { "podName": "web" } });
         let client = fake_api::answering(move |parts, _| match parts.uri.path() {
             REQUESTS => (200, json!({ "kind": "List", "metadata": {}, "items": [request] })),
