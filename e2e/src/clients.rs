@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cmd::{CommandExt, cmd, environment, kubectl, tail};
-use crate::kit::{Build, Look, PATIENCE, Test, poll};
+use crate::guide::only_here;
+use crate::kit::{Build, Installed, Look, PATIENCE, Test, installed, poll};
 use crate::paths::Paths;
 
 /// An entry of `samples.yaml`, which says what the members are.
@@ -21,7 +22,8 @@ pub struct Sample {
     pub object: Value,
     pub change: Change,
     pub gate: Option<String>,
-    pub existing: Option<String>,
+    #[serde(default)]
+    pub once: bool,
 }
 
 /// What clients change: a path and another value.
@@ -106,18 +108,16 @@ pub fn python(paths: &Paths, namespace: &str) -> Command {
     command
 }
 
-/// The objects for kubectl, with names. Without those that are there already.
+/// The objects for kubectl, with names.
 ///
 /// # Errors
 /// `samples.yaml` cannot be read.
 pub fn samples(t: &Test) -> Result<Vec<Sample>> {
     let text = fs::read_to_string(folder(&t.paths).join("samples.yaml"))?;
-    let text = text.replace("NAMESPACE", &t.namespace).replace("CLIENT", "kubectl");
-    let mut samples: Vec<Sample> = serde_yaml::from_str(&text)?;
-    samples.retain(|sample| sample.existing.is_none());
+    let mut samples: Vec<Sample> = serde_yaml::from_str(&text.replace("NAMESPACE", &t.namespace))?;
     for sample in &mut samples {
-        // Some have no namespace: theirs is part of the name.
-        sample.object["metadata"] = json!({ "name": t.namespace });
+        // Some have no namespace: theirs is the name.
+        sample.object["metadata"]["name"] = t.namespace.as_str().into();
     }
     Ok(samples)
 }
@@ -167,45 +167,57 @@ pub async fn no_difference(t: &Test, arguments: &[&str], objects: &[Value]) -> R
     .await
 }
 
-/// Examples of the guide of our kinds, so that they can be applied in the namespace of the test: with names, and with nothing
-/// that reaches other tests. Each group has no name twice.
-pub fn appliable(t: &Test, examples: Vec<(String, Value)>) -> Vec<Vec<Value>> {
-    let mut groups: Vec<Vec<Value>> = Vec::new();
-    for (number, (_, object)) in examples.into_iter().enumerate() {
-        let kind = object.text("/kind").to_owned();
-        let group = object.text("/apiVersion").split('/').next().unwrap_or_default().to_owned();
-        if !group.ends_with("kruise.io") && group != "kruise.rs" {
-            continue;
-        }
-        let object = applied_here(t, &kind, number, object);
-        let is_there = |other: &Value| other["kind"] == kind && other["metadata"]["name"] == object["metadata"]["name"];
-        match groups.iter_mut().find(|group| !group.iter().any(is_there)) {
-            Some(group) => group.push(object),
-            None => groups.push(vec![object]),
+/// Deletes what is left outside of the namespace: names there are that of the namespace, or begin with it.
+///
+/// # Errors
+/// The API server refuses.
+pub async fn removed(t: &Test) -> Result<()> {
+    let prefix = format!("{}-", t.namespace);
+    for Installed { kind, .. } in installed().iter().filter(|known| !known.namespaced) {
+        for object in t.list(kind, "").await? {
+            let name = object.text("/metadata/name");
+            if name == t.namespace || name.starts_with(&prefix) {
+                t.remove(kind, name).await?;
+            }
         }
     }
-    groups
+    Ok(())
 }
 
-fn applied_here(t: &Test, kind: &str, number: usize, mut object: Value) -> Value {
+/// Examples of the guide of our kinds, so that they can be applied beside each other in the namespace of the test: each with a
+/// name of its own, and with nothing that reaches other tests.
+pub fn appliable(t: &Test, examples: Vec<(String, Value)>) -> Vec<Value> {
+    let is_ours = |object: &Value| {
+        let group = object.text("/apiVersion").split('/').next().unwrap_or_default();
+        group.ends_with("kruise.io") || group == "kruise.rs"
+    };
+    let objects = examples.into_iter().map(|(_, object)| object).filter(is_ours);
+    objects.enumerate().map(|(number, object)| applied_here(t, number, object)).collect()
+}
+
+fn applied_here(t: &Test, number: usize, mut object: Value) -> Value {
+    let kind = object.text("/kind").to_owned();
+    let name = match object.text("/metadata/generateName") {
+        "" => format!("{}-{number}", object.text("/metadata/name")),
+        prefix => format!("{prefix}{number}"),
+    };
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("namespace");
-        if let Some(prefix) = metadata.remove("generateName") {
-            metadata.insert("name".into(), format!("{}{number}", prefix.as_str().unwrap_or_default()).into());
-        }
+        metadata.remove("generateName");
     }
-    let name = object.text("/metadata/name").to_owned();
-    match kind {
-        "SidecarSet" => {
-            let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": t.namespace } });
-            object.with("/metadata/name", format!("{}-{name}", t.namespace)).with("/spec/namespaceSelector", here)
-        }
+    let object = only_here(t, object).with("/metadata/name", name.as_str());
+    match &*kind {
+        "SidecarSet" => object.with("/metadata/name", format!("{}-{name}", t.namespace)),
         "ResourceDistribution" => {
             let here = json!({ "includedNamespaces": { "list": [{ "name": t.namespace }] } });
             object.with("/metadata/name", format!("{}-{name}", t.namespace)).with("/spec/targets", here)
         }
+        // A workload has one.
+        "WorkloadSpread" | "PersistentPodState" => object.with("/spec/targetRef/name", name),
         // On no node: the registries of the guide do not exist.
         "ImagePullJob" | "ImageListPullJob" => object.with("/spec/selector", json!({ "names": ["no-such-node"] })),
+        // Its time might come.
+        "AdvancedCronJob" => object.with("/spec/paused", true),
         _ => object,
     }
 }

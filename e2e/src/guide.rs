@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cmd::{CommandExt, kubectl};
-use crate::kit::{Look, Test};
+use crate::kit::{Build, Look, Test};
 
 /// Kinds whose definitions no test cluster has, and what only kubectl itself reads.
 const OF_OTHERS: &str = include_str!("../../docs/kinds-of-others.txt");
@@ -48,6 +48,15 @@ pub fn examples(root: &Path) -> Result<Vec<(String, Value)>> {
     Ok(found)
 }
 
+/// A SidecarSet is for the namespace of the test alone, beside what else it wants: two with a container of the same name may
+/// not be for the same Pods, and tests that run beside have theirs.
+pub fn only_here(t: &Test, object: Value) -> Value {
+    if object.text("/kind") != "SidecarSet" {
+        return object;
+    }
+    object.with("/spec/namespaceSelector/matchLabels/kubernetes.io~1metadata.name", t.namespace.as_str())
+}
+
 /// Creates examples in a dry run of the API server; returns what it says of those that it refuses.
 pub fn refusals(t: &Test, examples: Vec<(String, Value)>) -> Vec<String> {
     let mut refused = Vec::new();
@@ -56,6 +65,7 @@ pub fn refusals(t: &Test, examples: Vec<(String, Value)>) -> Vec<String> {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("namespace");
         }
+        let object = only_here(t, object);
         let create = ["create", "--dry-run=server", "-o", "name", "-n", &t.namespace, "-f", "-"];
         if let Err(error) = kubectl(&t.paths, create).feed(&object.to_string()) {
             refused.push(format!("{page}: {} {}: {error:#}", object.text("/kind"), object["metadata"]));

@@ -41,9 +41,6 @@ func (c checker) all(ctx context.Context) error {
 	if !c.IsNamespaced {
 		name = c.namespace + "-" + name
 	}
-	if c.sample.Existing != "" {
-		name = c.sample.Existing
-	}
 	o := of{cluster: c.cluster, Kind: c.Kind, name: name}
 	made, err := typed(c.Kind, []byte(text(c.sample.named(c.Kind, c.namespace, name))))
 	if err != nil {
@@ -99,22 +96,11 @@ func (c checker) create(ctx context.Context, o of, object runtime.Object, events
 	if template, has := at(old, "/spec/template/metadata").(map[string]any); has {
 		template["creationTimestamp"] = nil
 	}
-	dry := []string{metav1.DryRunAll}
-	if c.sample.Existing != "" {
-		set(old, "/metadata/name", "no-such-node")
-		object.(metav1.Object).SetName("no-such-node")
-		if _, err := o.create(ctx, object, metav1.CreateOptions{DryRun: dry}); err != nil {
-			return err
-		}
-	}
-	if _, err := o.untyped().Create(ctx, &unstructured.Unstructured{Object: old}, metav1.CreateOptions{DryRun: dry}); err != nil {
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	if _, err := o.untyped().Create(ctx, &unstructured.Unstructured{Object: old}, dry); err != nil {
 		return fmt.Errorf("with creationTimestamp: null: %w", err)
 	}
 	c.ok("creationTimestamp: null and an empty status are taken")
-	if c.sample.Existing != "" {
-		c.ok("created, in a dry run")
-		return nil
-	}
 	made, err := o.create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
 		return err
@@ -139,8 +125,12 @@ func (c checker) read(ctx context.Context, o of, _ *follower) error {
 		return err
 	}
 	stored := parsed(raw)
-	// Admission may have written it.
-	set(stored, c.leftOut(), nil)
+	// Admission may have written them.
+	for _, path := range []string{c.sample.LeftOut, c.sample.Inside} {
+		if path != "" && at(stored, path) != nil {
+			set(stored, path, nil)
+		}
+	}
 	if _, err := typed(c.Kind, []byte(text(stored))); err != nil {
 		return err
 	}
@@ -156,13 +146,6 @@ func (c checker) read(ctx context.Context, o of, _ *follower) error {
 	}
 	c.ok("read strictly, the same in %d version(s)", len(c.served))
 	return nil
-}
-
-func (c checker) leftOut() string {
-	if c.sample.LeftOut == "" {
-		return "/nothing"
-	}
-	return c.sample.LeftOut
 }
 
 // status: it comes by the watch, follows the generation, and its counts are there as zeros.
@@ -374,10 +357,6 @@ func (c checker) delete(ctx context.Context, o of, events *follower) error {
 	err = o.delete(ctx, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
 	if !apierrors.IsConflict(err) {
 		return fmt.Errorf("with another UID: %v", err)
-	}
-	if c.sample.Existing != "" {
-		c.ok("not deleted by another UID")
-		return nil
 	}
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background}
 	if err := o.delete(ctx, options); err != nil {

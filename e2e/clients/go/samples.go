@@ -21,11 +21,12 @@ type sample struct {
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	} `json:"change"`
-	LeftOut  string `json:"leftOut"`
-	Value    any    `json:"value"`
-	Without  string `json:"without"`
-	Gate     string `json:"gate"`
-	Existing string `json:"existing"`
+	LeftOut string `json:"leftOut"`
+	Value   any    `json:"value"`
+	Without string `json:"without"`
+	Inside  string `json:"inside"`
+	Gate    string `json:"gate"`
+	Once    bool   `json:"once"`
 }
 
 func readSamples(path, namespace string) (map[string]sample, error) {
@@ -33,7 +34,7 @@ func readSamples(path, namespace string) (map[string]sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	text = []byte(strings.NewReplacer("NAMESPACE", namespace, "CLIENT", "go").Replace(string(text)))
+	text = bytes.ReplaceAll(text, []byte("NAMESPACE"), []byte(namespace))
 	var all []sample
 	if err := yaml.UnmarshalStrict(text, &all); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -49,11 +50,10 @@ func readSamples(path, namespace string) (map[string]sample, error) {
 func (s sample) named(kind apis.Kind, namespace, name string) map[string]any {
 	object := runtime.DeepCopyJSON(viaJSON(s.Object))
 	object["apiVersion"] = kind.GroupVersion().String()
-	metadata := map[string]any{"name": name}
+	set(object, "/metadata/name", name)
 	if kind.IsNamespaced {
-		metadata["namespace"] = namespace
+		set(object, "/metadata/namespace", namespace)
 	}
-	object["metadata"] = metadata
 	return object
 }
 

@@ -80,11 +80,12 @@ class Checker:
         name = f"python-{resource.api_version}"
         if not resource.namespaced:
             name = f"{self.namespace}-{name}"
-        self.name = sample.get("existing", name)
+        self.name = name
         self.object = copy.deepcopy(sample["object"])
         self.object["apiVersion"] = resource.group_version
-        self.object["metadata"] = {"name": self.name}
+        put(self.object, "/metadata/name", name)
         self.change = sample["change"]
+        self.once = sample.get("once", False)
 
     def ok(self, text):
         self.lines.append(f"ok {self.resource.kind} {self.resource.api_version}: {text}")
@@ -124,14 +125,18 @@ class Checker:
         if "scale" in self.resource.subresources:
             self.scaled()
         self.removed()
-        if "existing" not in self.sample:
-            self.deleted(made)
+        self.deleted(made)
 
     def applied(self):
         """Applies, and once more without a change."""
         body = copy.deepcopy(self.object)
         put(body, self.change["path"], self.change["value"])
         made = self.apply(body, FIRST)
+        if self.once:
+            said = self.refusal(422, lambda: self.apply(body, FIRST))
+            ensure("is immutable" in said, said)
+            self.ok("applied; refused when it is applied again")
+            return made
         again = self.apply(body, FIRST)
         ensure(again["metadata"]["uid"] == made["metadata"]["uid"], "another object")
         ensure(
@@ -167,10 +172,14 @@ class Checker:
         if path.startswith("/metadata") or isinstance(value, int) or value.endswith("%"):
             forced = self.apply(second, SECOND, force=True)
             ensure(at(forced, path) == another(value), f"forced: {forced}")
-            said = self.refusal(409, lambda: self.apply(first, FIRST))
-            ensure(f'conflict with \\"{SECOND}\\"' in said and field in said, f"{field}: {said}")
-            back = self.apply(first, FIRST, force=True)
-            ensure(at(back, path) == value, f"forced back: {back}")
+            if self.once:
+                put(second, path, value)
+                back = self.apply(second, SECOND)
+            else:
+                said = self.refusal(409, lambda: self.apply(first, FIRST))
+                ensure(f'conflict with \\"{SECOND}\\"' in said and field in said, f"{field}: {said}")
+                back = self.apply(first, FIRST, force=True)
+            ensure(at(back, path) == value, f"back again: {back}")
         self.ok(f"a conflict at {field} names the manager")
 
     def patched(self):
@@ -218,7 +227,12 @@ class Checker:
     def removed(self):
         """A field that its only manager applies no more goes, or goes back to its default."""
         path, value = self.change["path"], self.change["value"]
-        applied = self.apply(self.object, FIRST)
+        if self.once:
+            # The other manager has taken the field, and applies nothing else.
+            bare = {key: self.object[key] for key in ("apiVersion", "kind", "metadata")}
+            applied = self.apply(bare, SECOND)
+        else:
+            applied = self.apply(self.object, FIRST)
         ensure(at(applied, path) != value, f"{path} is still there: {applied}")
         self.ok(f"{path} goes when it is applied no more")
 
@@ -251,7 +265,7 @@ def main():
     arguments.add_argument("--gates", default="")
     arguments = arguments.parse_args()
     with open(arguments.samples, encoding="utf-8") as file:
-        text = file.read().replace("NAMESPACE", arguments.namespace).replace("CLIENT", "python")
+        text = file.read().replace("NAMESPACE", arguments.namespace)
     samples = {sample["object"]["kind"]: sample for sample in yaml.safe_load(text)}
     only = [kind for kind in arguments.kinds.split(",") if kind] or list(samples)
 

@@ -114,7 +114,18 @@ impl Test {
     }
 
     pub fn api_in(&self, namespace: &str, kind: &str) -> Api<DynamicObject> {
-        let (resource, namespaced) = resource(kind, None);
+        self.collection(namespace, kind, None)
+    }
+
+    /// An object as it is now, found by its version and kind: two groups have a StatefulSet.
+    pub async fn stored(&self, object: &Value) -> Result<Value> {
+        let (version, kind) = (object.text("/apiVersion"), object.text("/kind"));
+        let found = self.collection(&self.namespace, kind, Some(version)).get(object.text("/metadata/name")).await?;
+        Ok(serde_json::to_value(found)?)
+    }
+
+    fn collection(&self, namespace: &str, kind: &str, version: Option<&str>) -> Api<DynamicObject> {
+        let (resource, namespaced) = resource(kind, version);
         if namespaced {
             Api::namespaced_with(self.client.clone(), namespace, &resource)
         } else {

@@ -1,16 +1,21 @@
 //! What programs of others do with our kinds: typed clients in Go, the Python client, kubectl.
 
 use std::process::Command;
+use std::slice;
 
 use anyhow::{Context, Result, ensure};
-use e2e::clients::{self, Sample, appliable, apply, no_difference, refused, samples};
+use e2e::clients::{self, Sample, appliable, apply, no_difference, refused, removed, samples};
 use e2e::guide::{GATED, examples};
 use e2e::images::remote;
-use e2e::kit::{Look, Test, app, in_namespace, pod};
+use e2e::kit::{Look, Test, app, in_namespace, pod, restoring};
 use serde_json::{Value, json};
 
 /// Runs a program that prints a line for each check.
 async fn checks(t: &Test, program: Command) -> Result<()> {
+    restoring(checked(t, program), removed(t)).await
+}
+
+async fn checked(t: &Test, program: Command) -> Result<()> {
     // For the requests to restart its container.
     t.start(pod("clients", vec![app("main")])).await?;
     let answer = t.run(program).await?;
@@ -39,7 +44,7 @@ async fn the_python_client_applies_patches_and_scales_every_kind_in_every_versio
 
 /// What server-side apply may change of an object that is applied again without a change: nothing.
 async fn state(t: &Test, sample: &Sample) -> Result<Value> {
-    let found = t.get(sample.object.text("/kind"), sample.object.text("/metadata/name")).await?;
+    let found = t.stored(&sample.object).await?;
     let owned = found.array("/metadata/managedFields").iter().filter(|entry| entry["operation"] == "Apply").cloned();
     Ok(json!({ "generation": found["metadata"]["generation"], "owned": owned.collect::<Value>() }))
 }
@@ -52,70 +57,84 @@ fn field(path: &str) -> String {
 
 #[tokio::test]
 async fn kubectl_applies_every_kind_on_the_server_and_conflicts_name_the_manager() -> Result<()> {
-    in_namespace("clients-apply", async |t| {
-        t.start(pod("clients", vec![app("main")])).await?;
-        let mut samples = samples(t)?;
-        samples.retain(|sample| sample.gate.is_none());
-        let changed: Vec<Value> = samples.iter().map(|sample| sample.changed()).collect();
-        let first = ["--server-side", "--field-manager=first"];
-        apply(t, &first, &changed).await?;
-        let mut before = Vec::new();
-        for sample in &samples {
-            before.push(state(t, sample).await?);
-        }
-        apply(t, &first, &changed).await?;
-        for (sample, before) in samples.iter().zip(before) {
-            let after = state(t, sample).await?;
-            ensure!(after == before, "{} applied again: {before} is {after}", sample.object["kind"]);
-        }
-        no_difference(t, &first, &changed).await?;
+    in_namespace("clients-apply", async |t| restoring(applied_on_the_server(t), removed(t)).await).await
+}
 
-        // Another manager wants the value that the object had without the change, where it had one.
-        let others: Vec<&Sample> = samples.iter().filter(|s| s.object.pointer(&s.change.path).is_some()).collect();
-        ensure!(others.len() > 5, "only {} samples change a field that they have", others.len());
-        let objects: Vec<Value> = others.iter().map(|sample| sample.object.clone()).collect();
-        let said = refused(t, &["--server-side", "--field-manager=second"], &objects).await?;
-        for sample in others {
-            let (version, field) = (sample.object.text("/apiVersion"), field(&sample.change.path));
-            let conflicts = said.lines().filter(|line| line.contains("first") && line.contains(&field)).count();
-            ensure!(conflicts > 0, "{version} {}: no conflict with first at {field}: {said}", sample.object["kind"]);
-        }
-        Ok(())
-    })
-    .await
+async fn applied_on_the_server(t: &Test) -> Result<()> {
+    t.start(pod("clients", vec![app("main")])).await?;
+    let mut samples = samples(t)?;
+    samples.retain(|sample| sample.gate.is_none());
+    let first = ["--server-side", "--field-manager=first"];
+    let (once, samples): (Vec<Sample>, Vec<Sample>) = samples.into_iter().partition(|sample| sample.once);
+    for sample in once {
+        let changed = [sample.changed()];
+        apply(t, &first, &changed).await?;
+        let said = refused(t, &first, &changed).await?;
+        ensure!(said.contains("is immutable"), "{} applied again: {said}", sample.object["kind"]);
+    }
+    let changed: Vec<Value> = samples.iter().map(|sample| sample.changed()).collect();
+    apply(t, &first, &changed).await?;
+    let mut before = Vec::new();
+    for sample in &samples {
+        before.push(state(t, sample).await?);
+    }
+    apply(t, &first, &changed).await?;
+    for (sample, before) in samples.iter().zip(before) {
+        let after = state(t, sample).await?;
+        ensure!(after == before, "{} applied again: {before} is {after}", sample.object["kind"]);
+    }
+    no_difference(t, &first, &changed).await?;
+
+    // Another manager wants the value that the object had without the change, where it had one.
+    let others: Vec<&Sample> = samples.iter().filter(|s| s.object.pointer(&s.change.path).is_some()).collect();
+    ensure!(others.len() > 5, "only {} samples change a field that they have", others.len());
+    for Sample { object, change, .. } in others {
+        let said = refused(t, &["--server-side", "--field-manager=second"], slice::from_ref(object)).await?;
+        let field = field(&change.path);
+        // One conflict is told on one line, and of several each field has a line of its own.
+        let names_both = said.contains("with \"first\"") && said.contains(&field);
+        ensure!(names_both, "{}: no conflict with first at {field}: {said}", object["kind"]);
+    }
+    Ok(())
 }
 
 #[tokio::test]
 async fn kubectl_diff_shows_nothing_after_apply_of_every_kind_and_every_example_of_the_guide() -> Result<()> {
-    in_namespace("clients-diff", async |t| {
-        t.start(pod("clients", vec![app("main")])).await?;
-        let mut examples = examples(&t.paths.repo)?;
-        examples.retain(|(_, object)| !GATED.contains(&object.text("/kind")));
-        // Requests want a Pod that runs.
-        for (_, request) in examples.iter().filter(|(_, object)| object.text("/kind") == "ContainerRecreateRequest") {
-            let name = request.text("/spec/podName");
-            if t.api("Pod").get_opt(name).await?.is_none() {
-                t.start(containers_of_all_requests(&examples, name)).await?;
-            }
-        }
-        // What is applied is looked at, and not what comes of it.
-        let quota =
-            json!({ "kind": "ResourceQuota", "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
-        t.create(quota).await?;
+    in_namespace("clients-diff", async |t| restoring(without_a_difference(t), removed(t)).await).await
+}
 
-        let mut samples = samples(t)?;
-        samples.retain(|sample| sample.gate.is_none());
-        let mut groups = appliable(t, examples);
-        ensure!(groups.iter().map(Vec::len).sum::<usize>() > 35, "the guide has few examples: {groups:?}");
-        groups.push(samples.into_iter().map(|sample| sample.object).collect());
-        for group in groups {
-            apply(t, &[], &group).await?;
-            no_difference(t, &[], &group).await?;
-            no_difference(t, &["--server-side", "--force-conflicts"], &group).await.context("by server-side apply")?;
+async fn without_a_difference(t: &Test) -> Result<()> {
+    t.start(pod("clients", vec![app("main")])).await?;
+    let mut examples = examples(&t.paths.repo)?;
+    examples.retain(|(_, object)| !GATED.contains(&object.text("/kind")));
+    // Requests want a Pod that runs.
+    for (_, request) in examples.iter().filter(|(_, object)| object.text("/kind") == "ContainerRecreateRequest") {
+        let name = request.text("/spec/podName");
+        if t.api("Pod").get_opt(name).await?.is_none() {
+            t.start(containers_of_all_requests(&examples, name)).await?;
         }
-        Ok(())
-    })
-    .await
+    }
+    // What is applied is looked at, and not what comes of it.
+    let quota = json!({ "kind": "ResourceQuota", "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    t.create(quota).await?;
+
+    let mut samples = samples(t)?;
+    samples.retain(|sample| sample.gate.is_none());
+    let mut objects = appliable(t, examples);
+    ensure!(objects.len() > 35, "the guide has only {} examples", objects.len());
+    objects.extend(samples.into_iter().map(|sample| sample.object));
+    apply(t, &[], &objects).await?;
+    // Admission has written into the list of its containers, and both ways to apply replace that list: a diff, which tries an
+    // apply, is refused as one is.
+    let (requests, objects): (Vec<Value>, Vec<Value>) =
+        objects.into_iter().partition(|object| object.text("/kind") == "ContainerRecreateRequest");
+    let said = refused(t, &[], &requests).await?;
+    ensure!(said.contains("is immutable"), "requests applied again: {said}");
+    no_difference(t, &[], &objects).await?;
+    // Who goes over to server-side apply: the first one still changes what kubectl has noted in an annotation.
+    let on_the_server = ["--server-side", "--force-conflicts"];
+    apply(t, &on_the_server, &objects).await?;
+    no_difference(t, &on_the_server, &objects).await.context("by server-side apply")
 }
 
 /// A Pod with the containers that any example restarts in it.

@@ -44,9 +44,9 @@ async fn a_job_is_seen_from_its_begin_to_its_end() -> Result<()> {
         );
         let (seen, node) = (t.record(JOB, "web").await?, t.record("NodeImage", &format!("{nodes}-0001")).await?);
         t.wait_for(JOB, "web", "to begin", PATIENCE, |o| counts(o)[1] == 2).await?;
-        let get = t.kubectl(&["get", "imagepulljob", "web"]).await?;
+        let get = t.kubectl(&["get", "imagepulljob", "web", "-o", "wide"]).await?;
         let columns = get.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-        ensure!(columns == "NAME TOTAL ACTIVE SUCCEED FAILED AGE MESSAGE", "{get}");
+        ensure!(columns == "NAME TOTAL ACTIVE SUCCEED FAILED AGE MESSAGE IMAGE", "{get}");
         ensure!(daemons.most() <= 2, "{} nodes at a time", daemons.most());
         daemons.answer("registry.example/app", 0.2);
         t.kubectl(&["wait", "imagepulljob/web", "--for=condition=Failed", "--timeout=60s"]).await?;
