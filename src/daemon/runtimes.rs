@@ -146,7 +146,7 @@ pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Send
             "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one to use"
         );
     }
-    // After it is known: at no time it is neither.
+    // Only after the runtime is registered, so that the socket is always either registered or unanswered.
     runtimes.note_unanswered(&path, false);
     drop(first_look);
     if events {

@@ -3,8 +3,8 @@
 //! Written here are the templates of objects and the files beside them. `Chart.yaml`, `values.yaml`, its schema, the
 //! notes and `_helpers.tpl` are written by hand.
 //!
-//! Helm applies on the server and stops at a field that somebody else has changed. What the running webhook keeps of the webhook
-//! configurations is in neither (`workloads.rs`).
+//! Of the webhook configurations both ship only the fixed entries (`workloads.rs`), with external certificates all: the webhook
+//! creates the others at run time, and Helm, which applies on the server, would stop at a field that somebody else has changed.
 
 use std::collections::BTreeMap;
 

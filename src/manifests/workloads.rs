@@ -128,9 +128,8 @@ pub(super) fn webhook_objects(role: &Role) -> Vec<Value> {
     .collect()
 }
 
-/// Of a webhook configuration what nobody but a release changes: entries that have to fail closed from the first moment, whatever is
-/// set, and have only one form. The running webhook adds the others and keeps them, and the administrator changes them: applied
-/// again, they would lose that.
+/// Keeps only the fixed entries (fail closed, no match conditions). The webhook creates all others at run time and administrators
+/// tune them; shipping them would overwrite that at every apply.
 fn without_what_the_webhook_keeps(mut object: Value) -> Value {
     let is_fixed = |entry: &Value| {
         HANDLERS.iter().any(|handler| {

@@ -164,7 +164,7 @@ async fn send(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<
 
 /// What to say where WorkloadRestarts are not among the requests.
 pub(super) const WITHOUT_RESTARTS: &str =
-    "Warning: you may not list workloadrestarts.kruise.rs; their requests are shown singly";
+    "Warning: no permission to list workloadrestarts.kruise.rs; each ContainerRecreateRequest is handled individually";
 
 /// Requests of a list.
 #[derive(Debug)]

@@ -209,7 +209,7 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
         ("webhookConfiguration={}", "webhookConfiguration"),
         ("manager={\"replicas\":0}", "replicas"),
         ("networkPolicy={\"enabled\":true}", "networkPolicy.apiServers is empty"),
-        ("daemon={\"socketFile\":\"other.sock\"}", "of /run only containerd is mounted for the runtime containerd"),
+        ("daemon={\"socketFile\":\"other.sock\"}", "for runtime containerd only /run/containerd is"),
         ("daemon={\"socketFile\":\"crio/crio.sock\"}", "set daemon.socketLocation"),
         ("featureGates=\"A=true, ResourceDistributionGate = True\"", "components.resourceDistribution is false"),
     ] {

@@ -222,7 +222,7 @@ async fn updates_are_judged_by_what_they_change() -> Result<()> {
             Ok(())
         };
         change(json!({ "spec": { "selector": { "matchLabels": { "a": "b" } }, "template": { "metadata": { "labels": { "a": "b" } } } } }),
-            &["spec.selector cannot be changed"]).await?;
+            &["spec.selector is immutable"]).await?;
         change(json!({ "spec": { "template": { "spec": { "hostNetwork": true } } } }), &["spec.template", "InPlaceOnly"]).await?;
         change(json!({ "spec": { "scaleStrategy": { "podsToDelete": ["absent"] } } }), &["podsToDelete", "absent", "no Pod"]).await?;
         change(json!({ "spec": { "replicas": -1 } }), &["spec.replicas", "-1"]).await?;

@@ -354,7 +354,7 @@ async fn a_daemon_set_that_is_wrong_is_refused_with_every_field_that_is() -> Res
         let template = json!({ "metadata": { "labels": labels } });
         let other = json!({ "spec": { "selector": { "matchLabels": labels }, "template": template } });
         let refused = t.patch(DAEMON_SET, "agent", other).await.err().context("the selector was changed")?;
-        ensure!(format!("{refused:#}").contains("spec.selector cannot be changed"), "{refused:#}");
+        ensure!(format!("{refused:#}").contains("spec.selector is immutable"), "{refused:#}");
         Ok(())
     })
     .await

@@ -365,7 +365,7 @@ async fn a_user_of_one_namespace_needs_few_rights() -> Result<()> {
         t.plugin_exits(0, &["restart", "pod/web", "-c", "main", "--wait", "--as", "jane"]).await?;
         let name = only_request(t).await?;
         let answer = t.plugin_exits(0, &["status", "--as", "jane"]).await?;
-        ensure!(answer.stderr.contains("may not list workloadrestarts.kruise.rs"), "{}", answer.stderr);
+        ensure!(answer.stderr.contains("no permission to list workloadrestarts.kruise.rs"), "{}", answer.stderr);
         t.plugin_exits(0, &["describe", &name, "--as", "jane"]).await?;
         t.plugin_exits(0, &["cancel", &name, "--as", "jane"]).await?;
         let now = Container::all(&t.ready("web").await?);

@@ -77,18 +77,21 @@ async fn the_schema_keeps_what_a_stateful_set_cannot_change() -> Result<()> {
     in_namespace("asts-fixed", async |t| {
         t.create(manifest("db").with("/spec/podManagementPolicy", "Parallel")).await?;
         for version in ["v1beta1", "v1alpha1"] {
-            for (field, change) in [
-                ("spec.serviceName", json!({ "spec": { "serviceName": "other" } })),
-                ("spec.serviceName", json!({ "spec": { "serviceName": null } })),
-                ("spec.podManagementPolicy", json!({ "spec": { "podManagementPolicy": "OrderedReady" } })),
+            for (why, change) in [
+                ("spec.serviceName cannot be changed", json!({ "spec": { "serviceName": "other" } })),
+                ("spec.serviceName cannot be changed", json!({ "spec": { "serviceName": null } })),
                 (
-                    "spec.selector",
+                    "spec.podManagementPolicy cannot be changed",
+                    json!({ "spec": { "podManagementPolicy": "OrderedReady" } }),
+                ),
+                (
+                    "spec.selector is immutable",
                     json!({ "spec": { "selector": { "matchLabels": { "app": "other" } },
                         "template": { "metadata": { "labels": { "app": "other" } } } } }),
                 ),
             ] {
                 let error = patch(t, version, "db", &change).await.err().context("it was changed")?.to_string();
-                ensure!(error.contains(&format!("{field} cannot be changed")), "{version} {field}: {error}");
+                ensure!(error.contains(why), "{version} {why}: {error}");
             }
         }
         Ok(())

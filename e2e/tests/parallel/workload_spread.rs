@@ -484,7 +484,7 @@ async fn the_author_of_a_patch_needs_the_rights_to_create_and_to_patch_pods() ->
         let create = ["create", "-f", patching.as_str(), user.as_str()];
         let refused = async |args: &[&str]| {
             let answer = t.kubectl(args).await.map_err(|error| format!("{error:#}"));
-            let why = "want the right to create and to patch pods";
+            let why = "requires permission to create and patch pods";
             ensure!(answer.as_ref().is_err_and(|error| error.contains(why)), "{answer:?}");
             Ok::<_, anyhow::Error>(())
         };

@@ -224,7 +224,7 @@ async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_t
             let selector = json!({ "spec": { "selector": { "matchLabels": { "other": "1" } } } });
             let error = t.patch(KIND, "web", selector).await.err().map(|error| format!("{error:#}"));
             let message = error.unwrap_or_default();
-            ensure!(message.contains("spec.selector cannot be changed"), "{message:?}");
+            ensure!(message.contains("spec.selector is immutable"), "{message:?}");
             let container = json!([{ "name": "main", "image": e2e::images::BUSYBOX }]);
             let changed = t
                 .patch(KIND, "web", json!({ "spec": { "template": { "spec": { "containers": container } } } }))

@@ -252,7 +252,7 @@ async fn referenced(t: &Test, name: &str, author: &str, [a, b]: [&str; 2]) -> Re
     let create = ["create", "-f", &file, "--as", author];
     poll("the author to lack the right to get the Secret", PATIENCE, async || {
         let Err(error) = t.kubectl(&create).await else { anyhow::bail!("it was created") };
-        ensure!(format!("{error:#}").contains("want the right to get it"), "{error:#}");
+        ensure!(format!("{error:#}").contains("requires permission to get the object"), "{error:#}");
         Ok(())
     })
     .await?;

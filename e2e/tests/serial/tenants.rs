@@ -340,7 +340,7 @@ async fn secrets_by_hand(t: &Test) -> Result<()> {
         patch(other.clone()).await.context("an image without Secrets").map(drop)
     })
     .await?;
-    let refused_for = |name: &str| format!("want the right to get Secret {}/{name}", t.namespace);
+    let refused_for = |name: &str| format!("require permission to get Secret {}/{name}", t.namespace);
     // Another tag gets what was stored; so would one that is no job's any more.
     refused(patch(image(&["stored"], "v2")).await, &refused_for("stored"))?;
     refused(patch(image(&["registry"], "v1")).await, &refused_for("registry"))?;

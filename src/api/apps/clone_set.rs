@@ -51,7 +51,7 @@ pub struct CloneSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// The Pods that belong to the CloneSet, by their labels. It has to match the template, and cannot be changed.
-    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector cannot be changed: its Pods would be nobody's; create another CloneSet"))]
+    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector is immutable: a change would orphan the existing Pods; create a new CloneSet"))]
     pub selector: LabelSelector,
     /// The Pod that is made. A change of it is a new revision.
     #[schemars(schema_with = "anything")]

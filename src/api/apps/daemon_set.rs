@@ -41,7 +41,7 @@ use crate::rules::selector_stays;
 #[serde(rename_all = "camelCase")]
 pub struct DaemonSetSpec {
     /// The Pods that belong to the DaemonSet, by their labels. It has to match the template, and cannot be changed.
-    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector cannot be changed: its Pods would be nobody's; create another DaemonSet"))]
+    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector is immutable: a change would orphan the existing Pods; create a new DaemonSet"))]
     pub selector: LabelSelector,
     /// The Pod that is made. Its nodeSelector, node affinity and tolerations say on which nodes. A change of it is a new
     /// revision.

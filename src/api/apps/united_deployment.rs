@@ -48,7 +48,7 @@ pub struct UnitedDeploymentSpec {
     #[x_kube(validation = Rule::new("self >= 0").message("spec.replicas: want 0 or more"))]
     pub replicas: Option<i32>,
     /// The Pods of all subsets, by their labels. It has to match the template, and cannot be changed.
-    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector cannot be changed: its Pods would be nobody's; create another UnitedDeployment"))]
+    #[x_kube(validation = Rule::new(selector_stays("")).message("spec.selector is immutable: a change would orphan the existing Pods; create a new UnitedDeployment"))]
     pub selector: LabelSelector,
     /// The workload that is made for each subset: exactly one of statefulSetTemplate, advancedStatefulSetTemplate, cloneSetTemplate and deploymentTemplate, with its metadata and spec.
     #[serde(default)]

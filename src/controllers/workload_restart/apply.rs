@@ -112,7 +112,7 @@ impl Controller {
                     self.context.pods.upsert(pod.into());
                     if let Some(memory) = lock(&self.memories).get_mut(key) {
                         memory.touched.insert(uid.clone(), clock::now().mono);
-                        // Its request is another question.
+                        // The refresh succeeded; refusals of the request are counted separately.
                         memory.refused.remove(uid);
                     }
                 }

@@ -24,7 +24,7 @@ pub(super) fn spec() -> Value {
         ],
         "validations": [{
             "expression": may_get,
-            "message": "spec.resourceRef: the object would be copied to other namespaces; want the right to get it",
+            "message": "spec.resourceRef: a copy in other namespaces requires permission to get the object",
             "reason": "Forbidden",
         }],
     })

@@ -25,7 +25,7 @@ pub(super) fn spec() -> Value {
         "validations": [
             {
                 "expression": format!("{} || {}", may("patch"), may("update")),
-                "message": "spec: the job adds ephemeral containers to Pods; want the right to patch pods/ephemeralcontainers in the namespace",
+                "message": "spec: the job requires permission to patch pods/ephemeralcontainers in this namespace",
                 "reason": "Forbidden",
             },
             {

@@ -26,9 +26,9 @@ pub(super) fn spec() -> Value {
             format!("authorizer.group('').resource('secrets').namespace({}).name({}).check('get')", name(0), name(1));
         json!({
             "expression": format!("size(variables.secrets{at}) == 0 || {check}.allowed()"),
-            "message": "spec.images: pullSecrets: want the right to get the Secrets of each image that is changed",
+            "message": "spec.images: pullSecrets require permission to get the Secrets of each image that is changed",
             "messageExpression": format!(
-                "'spec.images: pullSecrets: want the right to get Secret ' + variables.secrets{at}[0] + ' (namespace/name)'"),
+                "'spec.images: pullSecrets require permission to get Secret ' + variables.secrets{at}[0] + ' (namespace/name)'"),
             "reason": "Forbidden",
         })
     };
@@ -41,7 +41,7 @@ pub(super) fn spec() -> Value {
     });
     let single = json!({
         "expression": "variables.changed.all(i, variables.images[i].?tags.orValue([]).all(t, variables.images[i].tags.exists_one(o, o.tag == t.tag)))",
-        "message": "spec.images: tags: want each tag of an image once",
+        "message": "spec.images: duplicate tag; list each tag of an image once",
         "reason": "Invalid",
     });
     let few = json!({

@@ -52,18 +52,18 @@ pub(super) fn spec() -> Value {
                 "expression": format!(
                     "!variables.isNewSpec || !variables.runsCommands || variables.hasVerb || {}",
                     may(&format!("{pods}.subresource('exec').namespace(request.namespace).check('create')"))),
-                "message": format!("spec.probes: exec runs commands in Pods; want the right to create pods/exec in the namespace, {or_verb}"),
+                "message": format!("spec.probes: exec requires permission to create pods/exec in this namespace, {or_verb}"),
                 "reason": "Forbidden",
             },
             {
                 "expression": "!variables.isNewSpec || !variables.marksPods || variables.hasVerb || variables.mayPatch",
-                "message": format!("spec.probes: markerPolicy writes labels and annotations of Pods; want the right to patch pods in the namespace, {or_verb}"),
+                "message": format!("spec.probes: markerPolicy requires permission to patch pods in this namespace, {or_verb}"),
                 "reason": "Forbidden",
             },
             {
                 // Keys in it are removed from Pods.
                 "expression": "!variables.isNewNote || variables.hasVerb || variables.mayPatch",
-                "message": format!("metadata.annotations: {note} is written by Kruise; leave it out, or have the right to patch pods in the namespace, {or_verb}"),
+                "message": format!("metadata.annotations: {note} is written by Kruise; leave it out, or get permission to patch pods in this namespace, {or_verb}"),
                 "reason": "Forbidden",
             },
         ],

@@ -1,5 +1,5 @@
-//! WorkloadSpreads: their authors get no further than their own rights. A patch makes any Pod of a new one, with another
-//! ServiceAccount too, and the manager writes its labels and annotations on Pods that are there.
+//! WorkloadSpreads: their authors get no further than their own rights. A patch can change almost any field of a new Pod, for
+//! example its ServiceAccount, and the manager writes its labels and annotations on Pods that are there.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub(super) fn spec() -> Value {
         ],
         "validations": [{
             "expression": format!("{} && {}", may("create"), may("patch")),
-            "message": "spec.subsets: a patch changes Pods; want the right to create and to patch pods in the namespace",
+            "message": "spec.subsets: patch requires permission to create and patch pods in this namespace",
             "reason": "Forbidden",
         }],
     })

@@ -29,7 +29,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done; restart --wait: every container was restarted; rollout status: rolled out; broadcast: done on all nodes
   1    failed: a container was not restarted, a roll-out has failed, a broadcast failed on a node, or a check of doctor
-       failed; rollout undo, restart and pause: it is paused; rollout resume: it is not
+       failed; rollout undo, rollout restart, rollout pause: the workload is paused; rollout resume: it is not paused
   2    the command line makes no sense
   3    refused by the API server: admission, schema, missing rights
   4    --timeout was over; the restart, roll-out or broadcast goes on

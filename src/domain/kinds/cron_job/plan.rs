@@ -112,7 +112,7 @@ pub fn plan(
     let slot_of =
         |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot) && has_come(child, *slot));
     let made = children.iter().filter_map(slot_of).chain(made).max();
-    // Not remembered: who corrects what is recorded is obeyed.
+    // `recorded` is not kept in `made`, so that a user can correct status.lastScheduleTime.
     let last = made.max(recorded);
     let is_ahead = |last: &Timestamp| last.as_second().saturating_sub(now.as_second()) > CLOCKS_APART;
     let mut plan = CronPlan { made, last, ahead: last.filter(is_ahead), ..CronPlan::default() };

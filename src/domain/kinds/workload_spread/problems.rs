@@ -118,7 +118,7 @@ fn patch_problems(patch: &Value) -> impl Iterator<Item = SpreadProblem> {
     let instructions = ["labels", "annotations"].into_iter().flat_map(move |field| {
         let there = INSTRUCTIONS.iter().filter(move |key| metadata[field].get(**key).is_some());
         there.map(move |key| {
-            (format!("metadata.{field}[{key}]"), "not allowed; Kruise knows by it what becomes of the Pod".to_owned())
+            (format!("metadata.{field}[{key}]"), "not allowed: Kruise manages this key on Pods".to_owned())
         })
     });
     let images = ["initContainers", "containers"].into_iter().flat_map(|list| {

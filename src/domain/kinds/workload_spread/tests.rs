@@ -1209,7 +1209,7 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         (
             patched(json!({"metadata": {"annotations": {"apps.kruise.io/specified-delete": "true"}}})),
             "spec.subsets[0].patch.metadata.annotations[apps.kruise.io/specified-delete]",
-            "what becomes of the Pod",
+            "Kruise manages this key on Pods",
         ),
         (
             patched(json!({"spec": {"containers": [{"name": "main", "image": " "}]}})),
