@@ -165,7 +165,9 @@ async fn the_author_needs_the_right_to_add_ephemeral_containers() -> Result<()> 
         t.may(&account, "create", "ephemeraljobs").await?;
         let refused = t.kubectl(&create).await.map_err(|error| format!("{error:#}"));
         ensure!(
-            refused.as_ref().is_err_and(|error| error.contains("requires permission to patch pods/ephemeralcontainers")),
+            refused
+                .as_ref()
+                .is_err_and(|error| error.contains("requires permission to patch pods/ephemeralcontainers")),
             "{refused:?}"
         );
         t.create(role("debug", "", "pods/ephemeralcontainers", &["patch"])).await?;

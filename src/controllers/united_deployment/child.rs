@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     api::{apps, group_of, labels},
     controllers::deployment_of,
-    domain::kinds::united_deployment::{plan::ChildSeen, spec::ChildKind},
+    domain::kinds::united_deployment::{child::ChildSeen, spec::ChildKind},
     k8s::pod::Owner,
     runtime::watches::{Change, ObjectKey, Store, StoreIndex},
 };

@@ -35,7 +35,8 @@ use crate::{
     },
     domain::{
         kinds::united_deployment::{
-            plan::{self, ChildSeen, UnitedPlan, UnitedSeen},
+            child::ChildSeen,
+            plan::{self, UnitedPlan, UnitedSeen},
             schedule::{self, Places},
             spec::UnitedSpec,
             status::{self, PassFailures},

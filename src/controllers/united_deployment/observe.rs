@@ -10,8 +10,9 @@ use crate::{
     controllers::{BY_CONTROLLER, BY_DEPLOYMENT, deployment_text},
     domain::{
         kinds::united_deployment::{
+            child::ChildSeen,
             make,
-            plan::{ChildSeen, SubsetStep, UnitedPlan},
+            plan::{SubsetStep, UnitedPlan},
             pods::SubsetPods,
             schedule::{self, Reservation},
             spec::ChildKind,

@@ -4,6 +4,7 @@
 //! The workloads of subsets have the names, labels and annotations that OpenKruise gives them: one that is taken over is
 //! not written to.
 
+pub mod child;
 pub mod make;
 pub mod plan;
 pub mod pods;

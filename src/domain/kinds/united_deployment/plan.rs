@@ -6,12 +6,12 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
+    child::ChildSeen,
     make::{self, Controls},
     pods::SubsetPods,
     schedule::{self, Places},
@@ -19,7 +19,7 @@ use super::{
     waves::{self, DeploymentTurn, WaveDeployment, WaveSubset},
 };
 use crate::{
-    api::{apps::united_deployment::UnitedDeploymentStatus, labels},
+    api::apps::united_deployment::UnitedDeploymentStatus,
     domain::workload::{
         allocation::{AllocationMode, AllocationSubset, allocate},
         numbering::{Ordinals, Reserved},
@@ -27,114 +27,6 @@ use crate::{
     },
     k8s::{invalid::Invalid, time::Now},
 };
-
-/// The workload of a subset.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ChildSeen {
-    /// Its kind. None: of a kind that is not known, which does not happen.
-    pub kind: Option<ChildKind>,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// The version that was read.
-    pub version: String,
-    /// `metadata.generation`.
-    pub generation: i64,
-    /// When it was created.
-    pub created: Option<Timestamp>,
-    /// The name of its subset.
-    pub subset: String,
-    /// It is being deleted.
-    pub is_deleting: bool,
-    /// `metadata.labels`, `metadata.annotations` and `spec`.
-    pub object: Value,
-    /// `status`.
-    pub status: Value,
-    /// Its Pods.
-    pub pods: SubsetPods,
-}
-
-impl ChildSeen {
-    fn spec(&self) -> Option<&serde_json::Map<String, Value>> {
-        self.object.get("spec").and_then(Value::as_object)
-    }
-
-    /// How many Pods it is asked to have.
-    pub fn replicas(&self) -> i32 {
-        let replicas = self.spec().and_then(|spec| spec.get("replicas")).and_then(Value::as_i64);
-        replicas.and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1)
-    }
-
-    /// A count of its status.
-    pub fn count(&self, key: &str) -> i32 {
-        let count = self.status.get(key).and_then(Value::as_i64);
-        count.and_then(|count| i32::try_from(count).ok()).unwrap_or(0)
-    }
-
-    /// Whether its status is about its spec as it is now.
-    pub fn is_observed(&self) -> bool {
-        self.status.get("observedGeneration").and_then(Value::as_i64).unwrap_or(0) >= self.generation
-    }
-
-    /// How many Pods its own controller has on its template. A changed patch of the subset is no new revision of ours: by their
-    /// label all Pods seem to be updated.
-    pub fn updated(&self) -> i32 {
-        if self.is_observed() { self.count("updatedReplicas") } else { 0 }
-    }
-
-    /// Pods that are available and on its template. Its status is not asked before it is about its spec: Pods that have just been
-    /// made would look like old ones.
-    fn own_available(&self) -> i32 {
-        if !self.is_observed() {
-            return self.pods.own_available;
-        }
-        let others = self.pods.available.saturating_sub(self.not_on_template(self.pods.there));
-        self.pods.own_available.min(self.updated()).min(others).max(0)
-    }
-
-    /// Of so many Pods that look alike, those that are not on its template. Nothing but a number in its status tells the Pods of a
-    /// Deployment apart: with a surge the old ones are available while the new ones are not.
-    fn not_on_template(&self, pods: i32) -> i32 {
-        let is_deployment = self.kind == Some(ChildKind::Deployment);
-        if is_deployment { pods.saturating_sub(self.updated()).max(0) } else { 0 }
-    }
-
-    /// The number that we have written over the maxUnavailable of its template.
-    fn noted_limit(&self) -> Option<i32> {
-        let noted =
-            self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_MAX_UNAVAILABLE));
-        noted.and_then(Value::as_str).and_then(|noted| noted.parse().ok())
-    }
-
-    /// Its revision label.
-    pub fn revision(&self) -> &str {
-        let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::UNITED_REVISION));
-        labels.and_then(Value::as_str).unwrap_or_default()
-    }
-
-    fn partition(&self) -> i32 {
-        let kind = self.kind.unwrap_or(ChildKind::Deployment);
-        let partition = self.spec().map_or(0, |spec| make::partition(kind, spec));
-        i32::try_from(partition).unwrap_or(i32::MAX).max(0)
-    }
-
-    /// Whether it has the label of its subset, by which people and tools find it.
-    fn is_labelled(&self) -> bool {
-        let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::SUBSET_NAME));
-        labels.and_then(Value::as_str) == Some(&*self.subset)
-    }
-
-    /// Whether it was made for this revision and with this patch.
-    pub(super) fn is_for(&self, revision: &str, subset: &SubsetSpec) -> bool {
-        let patch = self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_PATCH));
-        let patch = patch.and_then(Value::as_str).unwrap_or_default();
-        let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
-        self.revision() == revision
-            && (patch == subset.patch_text
-                || (!patch.is_empty() && parsed(patch).is_some() && parsed(patch) == subset.patch))
-    }
-}
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -251,9 +143,9 @@ pub fn plan(spec: &UnitedSpec, seen: UnitedSeen<'_>, now: Now) -> UnitedPlan {
             schedule::mark_again(places, seen.recorded, subset, now);
         }
     }
-    let controls = controls(spec, seen, &chosen, &mut plan);
+    let decided = decide(spec, seen, &chosen, &mut plan);
     for subset in &spec.subsets {
-        if let Err(Invalid(why)) = step(spec, seen, subset, &chosen, controls.get(&*subset.name), &mut plan) {
+        if let Err(Invalid(why)) = step(spec, seen, subset, &chosen, decided.get(&*subset.name), &mut plan) {
             plan.impossible.get_or_insert(("PatchDoesNotFit", why));
         }
     }
@@ -288,124 +180,168 @@ fn subsets(
     spec.subsets.iter().map(one).collect()
 }
 
-/// What is written into each workload. None for a subset: its workload keeps its template for now.
-fn controls(
+/// A workload of a subset, as the budget of the whole sees it.
+#[derive(Clone, Copy)]
+struct SubsetWorkload<'a> {
+    subset: &'a SubsetSpec,
+    /// None: it is still to be created.
+    child: Option<&'a ChildSeen>,
+    /// How many Pods it is to have.
+    replicas: i32,
+    /// How many of them stay on old revisions, as the user says.
+    kept: i32,
+    /// Of its unschedulable Pods, those that use up no budget: workloads have been asked to have others for them, which count as
+    /// down until they are available.
+    compensated: i32,
+}
+
+impl SubsetWorkload<'_> {
+    /// How many of its Pods are down only because they find no place.
+    fn unschedulable(&self, spec: &UnitedSpec) -> i32 {
+        let pods = self.child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods);
+        pods.map_or(0, |pods| pods.reserved_down.min(self.replicas.saturating_sub(pods.ready)).max(0))
+    }
+}
+
+/// What the budget of the whole allows a workload; without a budget nothing is said.
+#[derive(Clone, Copy, Default)]
+struct Allowed {
+    /// How many Pods stay on old revisions for now.
+    partition: Option<i32>,
+    /// Whether a Deployment rolls.
+    turn: Option<DeploymentTurn>,
+}
+
+/// What is decided for the workload of a subset.
+struct Decided {
+    controls: Controls,
+    /// Otherwise it keeps its template for now.
+    may_roll: bool,
+}
+
+/// What is written into the workload of each subset.
+fn decide(
     spec: &UnitedSpec,
     seen: UnitedSeen<'_>,
     chosen: &BTreeMap<&str, &ChildSeen>,
     plan: &mut UnitedPlan,
-) -> BTreeMap<String, (Controls, bool)> {
+) -> BTreeMap<String, Decided> {
     let total: i64 = plan.replicas.values().copied().map(i64::from).sum();
     // What is held takes no Pod out of service, and would never be done.
     let budget = spec.budget_of(i32::try_from(total).unwrap_or(i32::MAX)).filter(|_| spec.template.holds().is_none());
-    let kept =
-        |subset: &SubsetSpec, replicas: i32| spec.partitions.get(&subset.name).copied().unwrap_or(0).clamp(0, replicas);
-    let wanted: Vec<(&SubsetSpec, i32)> =
-        spec.subsets.iter().map(|subset| (subset, plan.replicas.get(&subset.name).copied().unwrap_or(0))).collect();
+    let workloads = workloads(spec, chosen, &plan.replicas);
     let has_partition = spec.template.kind.partition_pointer().is_some();
-    plan.is_held = has_partition && wanted.iter().any(|(subset, replicas)| kept(subset, *replicas) > 0);
-    let seconds = seconds(spec, seen, chosen);
-    let made_up = made_up(spec, chosen, &wanted);
-    let waves = budget.filter(|_| has_partition).map(|budget| {
-        let mut subsets: Vec<WaveSubset> = wanted
-            .iter()
-            .zip(&made_up)
-            .map(|((subset, replicas), made_up)| {
-                let child = chosen.get(&*subset.name).copied();
-                wave(spec, seen, subset, child, (*replicas, kept(subset, *replicas)), *made_up)
-            })
-            .collect();
-        subsets.extend(seconds.iter().map(|(subset, child)| second_wave(spec, seen, subset, child)));
-        waves::partitions(budget, &subsets)
-    });
-    let turns = budget.filter(|_| !has_partition).map(|budget| {
-        let mut deployments: Vec<WaveDeployment> = wanted
-            .iter()
-            .zip(&made_up)
-            .map(|((subset, replicas), made_up)| {
-                deployment(spec, seen, subset, chosen.get(&*subset.name).copied(), *replicas, *made_up)
-            })
-            .collect();
-        deployments.extend(seconds.iter().map(|(subset, child)| second_deployment(spec, seen, subset, child)));
-        waves::turns(budget, &deployments)
-    });
+    plan.is_held = has_partition && workloads.iter().any(|workload| workload.kept > 0);
+    let allowed = match budget {
+        Some(budget) => allowed(spec, seen, budget, &workloads, &duplicate_workloads(spec, seen, chosen)),
+        None => vec![Allowed::default(); workloads.len()],
+    };
     let mut all = BTreeMap::new();
-    for (index, (subset, replicas)) in wanted.into_iter().enumerate() {
-        let child = chosen.get(&*subset.name).copied();
-        let user = kept(subset, replicas);
-        let partition = match &waves {
-            Some(waves) => waves.get(index).copied().unwrap_or(user).clamp(user, replicas),
-            None => user,
-        };
-        let own = spec.template.limit(replicas);
-        let turn = turns.as_ref().and_then(|turns| turns.get(index));
-        let may_roll = turn != Some(&DeploymentTurn::Waits);
-        let placeless = placeless(spec, child, replicas);
-        let (limit, more) = match turn {
-            Some(DeploymentTurn::Rolls(limit)) => (*limit, made_up.get(index).copied().unwrap_or_default()),
-            // Where there is a budget, the partition keeps it.
-            Some(DeploymentTurn::Waits) | None => (own, placeless),
-        };
-        let limit = match placeless {
-            // It may be in the middle of an older roll-out.
-            _ if !may_roll => child.and_then(ChildSeen::noted_limit),
-            0 => Some(limit).filter(|limit| *limit < own),
-            _ => Some(with_placeless(limit, more, replicas)),
-        };
-        if !may_roll || partition > user {
+    for (workload, allowed) in workloads.iter().zip(allowed) {
+        let name = &workload.subset.name;
+        let decided = controls(spec, workload, allowed);
+        let partition = decided.controls.partition;
+        if !decided.may_roll || partition > workload.kept {
             plan.wait.get_or_insert_with(|| {
                 let budget = budget.unwrap_or_default();
-                (
-                    "WaitsForBudget",
-                    format!("subset {} is updated when the budget of {budget} Pods has room", subset.name),
-                )
+                ("WaitsForBudget", format!("subset {name} is updated when the budget of {budget} Pods has room"))
             });
         }
-        plan.partitions.insert(subset.name.clone(), if has_partition { partition } else { 0 });
-        all.insert(subset.name.clone(), (Controls { replicas, partition, limit }, may_roll));
+        plan.partitions.insert(name.clone(), if has_partition { partition } else { 0 });
+        all.insert(name.clone(), decided);
     }
     all
 }
 
-/// How many Pods of a subset are down only because they find no place.
-fn placeless(spec: &UnitedSpec, child: Option<&ChildSeen>, replicas: i32) -> i32 {
-    let pods = child.filter(|_| spec.mode == AllocationMode::Reserving).map(|child| &child.pods);
-    pods.map_or(0, |pods| pods.reserved_down.min(replicas.saturating_sub(pods.ready)).max(0))
+/// The workloads that the subsets have or get, in the order of the subsets.
+fn workloads<'a>(
+    spec: &'a UnitedSpec,
+    chosen: &BTreeMap<&str, &'a ChildSeen>,
+    replicas: &BTreeMap<String, i32>,
+) -> Vec<SubsetWorkload<'a>> {
+    let one = |subset: &'a SubsetSpec| {
+        let replicas = replicas.get(&subset.name).copied().unwrap_or(0);
+        let kept = spec.partitions.get(&subset.name).copied().unwrap_or(0).clamp(0, replicas);
+        SubsetWorkload { subset, child: chosen.get(&*subset.name).copied(), replicas, kept, compensated: 0 }
+    };
+    let mut all: Vec<SubsetWorkload<'_>> = spec.subsets.iter().map(one).collect();
+    let mut left = substitutes(spec, &all);
+    for workload in &mut all {
+        workload.compensated = workload.unschedulable(spec).min(left);
+        left -= workload.compensated;
+    }
+    all
 }
 
-/// Of the Pods without a place of each subset, those that use up no budget: workloads have been asked to have others for them,
-/// which count as down until they are available. Where all other subsets are full, or there are none, nobody makes up for them.
-fn made_up(spec: &UnitedSpec, chosen: &BTreeMap<&str, &ChildSeen>, wanted: &[(&SubsetSpec, i32)]) -> Vec<i32> {
-    let child = |subset: &SubsetSpec| chosen.get(&*subset.name).copied();
-    let asked = |(subset, replicas): &(&SubsetSpec, i32)| {
-        let child = child(subset).filter(|child| !child.is_deleting);
-        child.map_or(0, |child| i64::from(child.replicas().min(*replicas)))
+/// How many Pods workloads have been asked to have in the place of unschedulable ones. Where all other subsets are full, or there
+/// are none, nobody makes up for them.
+fn substitutes(spec: &UnitedSpec, workloads: &[SubsetWorkload<'_>]) -> i32 {
+    let asked = |workload: &SubsetWorkload<'_>| {
+        let child = workload.child.filter(|child| !child.is_deleting);
+        child.map_or(0, |child| i64::from(child.replicas().min(workload.replicas)))
     };
-    let asked: i64 = wanted.iter().map(asked).sum();
+    let asked: i64 = workloads.iter().map(asked).sum();
     let more = asked - spec.replicas.map_or(asked, i64::from);
-    let mut left = i32::try_from(more.max(0)).unwrap_or(i32::MAX);
-    let one = |(subset, replicas): &(&SubsetSpec, i32)| {
-        let made_up = placeless(spec, child(subset), *replicas).min(left);
-        left -= made_up;
-        made_up
-    };
-    wanted.iter().map(one).collect()
+    i32::try_from(more.max(0)).unwrap_or(i32::MAX)
 }
 
-/// Pods that find no place would use up maxUnavailable, also after their update, and no other one would be updated: the
-/// limit of the template is for the others. Never nothing.
-fn with_placeless(limit: i32, placeless: i32, replicas: i32) -> i32 {
-    limit.saturating_add(placeless).clamp(1, replicas.max(1))
-}
-
-fn wave(
+/// What the budget allows each of `workloads`. What duplicates have out of service counts, behind all others; they are not written
+/// any more.
+fn allowed(
     spec: &UnitedSpec,
     seen: UnitedSeen<'_>,
-    subset: &SubsetSpec,
-    child: Option<&ChildSeen>,
-    (replicas, kept): (i32, i32),
-    made_up: i32,
-) -> WaveSubset {
+    budget: i32,
+    workloads: &[SubsetWorkload<'_>],
+    duplicates: &[SubsetWorkload<'_>],
+) -> Vec<Allowed> {
+    if spec.template.kind.partition_pointer().is_some() {
+        let mut subsets: Vec<WaveSubset> = workloads.iter().map(|workload| wave(spec, seen, workload)).collect();
+        subsets.extend(duplicates.iter().map(|of| WaveSubset { is_unseen: false, ..wave(spec, seen, of) }));
+        let partitions = waves::partitions(budget, &subsets).into_iter();
+        return partitions.map(|partition| Allowed { partition: Some(partition), turn: None }).collect();
+    }
+    let mut deployments: Vec<WaveDeployment> = workloads.iter().map(|of| deployment(spec, seen, of)).collect();
+    deployments.extend(duplicates.iter().map(|of| duplicate_deployment(spec, seen, of)));
+    let turns = waves::turns(budget, &deployments).into_iter();
+    turns.map(|turn| Allowed { partition: None, turn: Some(turn) }).collect()
+}
+
+/// What is written into one workload.
+fn controls(spec: &UnitedSpec, workload: &SubsetWorkload<'_>, allowed: Allowed) -> Decided {
+    let SubsetWorkload { child, replicas, kept, .. } = *workload;
+    let partition = allowed.partition.map_or(kept, |partition| partition.clamp(kept, replicas));
+    let may_roll = allowed.turn != Some(DeploymentTurn::Waits);
+    let limit = match may_roll {
+        true => limit(spec, workload, allowed.turn),
+        // It may be in the middle of an older roll-out.
+        false => child.and_then(ChildSeen::noted_limit),
+    };
+    Decided { controls: Controls { replicas, partition, limit }, may_roll }
+}
+
+/// The maxUnavailable of a workload, where that of the template does not do.
+fn limit(spec: &UnitedSpec, workload: &SubsetWorkload<'_>, turn: Option<DeploymentTurn>) -> Option<i32> {
+    let own = spec.template.limit(workload.replicas);
+    let unschedulable = workload.unschedulable(spec);
+    let (limit, more) = match turn {
+        Some(DeploymentTurn::Rolls(limit)) => (limit, workload.compensated),
+        // Where there is a budget, the partition keeps it.
+        Some(DeploymentTurn::Waits) | None => (own, unschedulable),
+    };
+    match unschedulable {
+        0 => Some(limit).filter(|limit| *limit < own),
+        _ => Some(with_unschedulable(limit, more, workload.replicas)),
+    }
+}
+
+/// Unschedulable Pods would use up maxUnavailable, also after their update, and no other one would be updated: the limit of the
+/// template is for the others. Never nothing.
+fn with_unschedulable(limit: i32, unschedulable: i32, replicas: i32) -> i32 {
+    limit.saturating_add(unschedulable).clamp(1, replicas.max(1))
+}
+
+fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) -> WaveSubset {
+    let SubsetWorkload { subset, child, replicas, kept, compensated } = *workload;
     let Some(child) = child else {
         // It is made on the new revision, and its Pods are missing until they are there.
         return WaveSubset { replicas, kept, permitted: replicas - kept, ..WaveSubset::default() }.down_first();
@@ -416,9 +352,9 @@ fn wave(
         replicas,
         kept,
         permitted,
-        permitted_before: if is_on_update { 0 } else { permitted_before(child, replicas, made_up) },
-        available: child.pods.available.saturating_add(made_up).min(replicas),
-        updated_available: if is_on_update { updated_available(child, made_up) } else { 0 },
+        permitted_before: if is_on_update { 0 } else { permitted_before(child, replicas, compensated) },
+        available: child.pods.available.saturating_add(compensated).min(replicas),
+        updated_available: if is_on_update { updated_available(child, compensated) } else { 0 },
         is_unseen: is_on_update && !child.is_deleting && !child.is_observed(),
         ..WaveSubset::default()
     };
@@ -454,75 +390,61 @@ fn available_places(child: &ChildSeen, replicas: i32) -> Option<BTreeSet<i32>> {
     Some(wanted.map(|ordinal| ordinals.place(*ordinal)).collect())
 }
 
-fn deployment(
-    spec: &UnitedSpec,
-    seen: UnitedSeen<'_>,
-    subset: &SubsetSpec,
-    child: Option<&ChildSeen>,
-    replicas: i32,
-    made_up: i32,
-) -> WaveDeployment {
-    // What is not made up for uses up its own limit, but no more than the budget.
-    let limit = spec.template.limit(replicas).saturating_add(placeless(spec, child, replicas) - made_up);
+fn deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) -> WaveDeployment {
+    let SubsetWorkload { subset, child, replicas, compensated, .. } = *workload;
+    // What is not compensated uses up its own limit, but no more than the budget.
+    let limit = spec.template.limit(replicas).saturating_add(workload.unschedulable(spec) - compensated);
     let Some(child) = child else {
         // As one that is rolling: the next one waits until its Pods are there.
         return WaveDeployment { replicas, is_on_update: true, limit, ..WaveDeployment::default() };
     };
     WaveDeployment {
         replicas,
-        available: child.pods.available.saturating_add(made_up).min(replicas),
-        updated_available: updated_available(child, made_up),
+        available: child.pods.available.saturating_add(compensated).min(replicas),
+        updated_available: updated_available(child, compensated),
         is_on_update: child.is_for(seen.update, subset),
         rolls_before: !child.is_for(seen.update, subset) && child.pods.available > child.own_available(),
         limit,
     }
 }
 
-/// Second workloads of a subset that serve, see [`remove`]. What they have out of service counts, behind all others; they are not
-/// written any more.
-fn seconds<'a>(
+/// Second workloads of a subset that serve, see [`remove`].
+fn duplicate_workloads<'a>(
     spec: &'a UnitedSpec,
     seen: UnitedSeen<'a>,
     chosen: &BTreeMap<&str, &ChildSeen>,
-) -> Vec<(&'a SubsetSpec, &'a ChildSeen)> {
+) -> Vec<SubsetWorkload<'a>> {
     let is_second = |child: &&ChildSeen| {
         let serves = child.kind == Some(spec.template.kind) && !child.is_deleting && child.pods.ready > 0;
         serves && chosen.get(&*child.subset).is_some_and(|chosen| chosen.uid != child.uid)
     };
-    let with_subset = |child: &'a ChildSeen| Some((spec.subsets.iter().find(|of| of.name == child.subset)?, child));
-    seen.children.iter().filter(is_second).filter_map(with_subset).collect()
+    let one = |child: &'a ChildSeen| {
+        let subset = spec.subsets.iter().find(|subset| subset.name == child.subset)?;
+        let replicas = child.replicas().max(0);
+        let kept = child.partition().min(replicas);
+        let second = SubsetWorkload { subset, child: Some(child), replicas, kept, compensated: 0 };
+        Some(SubsetWorkload { compensated: second.unschedulable(spec), ..second })
+    };
+    seen.children.iter().filter(is_second).filter_map(one).collect()
 }
 
-fn second_wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, subset: &SubsetSpec, child: &ChildSeen) -> WaveSubset {
-    let replicas = child.replicas().max(0);
-    let placeless = placeless(spec, Some(child), replicas);
-    let wave = wave(spec, seen, subset, Some(child), (replicas, child.partition().min(replicas)), placeless);
-    WaveSubset { is_unseen: false, ..wave }
-}
-
-fn second_deployment(
-    spec: &UnitedSpec,
-    seen: UnitedSeen<'_>,
-    subset: &SubsetSpec,
-    child: &ChildSeen,
-) -> WaveDeployment {
-    let replicas = child.replicas().max(0);
-    let second = deployment(spec, seen, subset, Some(child), replicas, placeless(spec, Some(child), replicas));
+fn duplicate_deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) -> WaveDeployment {
+    let second = deployment(spec, seen, workload);
     let available = if second.is_on_update { second.updated_available } else { second.available };
     WaveDeployment { available, is_on_update: false, rolls_before: false, ..second }
 }
 
 /// Pods that its template of an older revision or patch permits a workload to take, and that have not come back on it.
-fn permitted_before(child: &ChildSeen, replicas: i32, made_up: i32) -> i32 {
-    let through = child.own_available().saturating_add(made_up);
+fn permitted_before(child: &ChildSeen, replicas: i32, compensated: i32) -> i32 {
+    let through = child.own_available().saturating_add(compensated);
     child.replicas().saturating_sub(child.partition()).saturating_sub(through).clamp(0, replicas.max(0))
 }
 
 /// Pods on the new revision that a roll-out does not wait for any more.
-fn updated_available(child: &ChildSeen, made_up: i32) -> i32 {
-    let placeless = child.pods.updated_reserved_down.min(made_up);
+fn updated_available(child: &ChildSeen, compensated: i32) -> i32 {
+    let unschedulable = child.pods.updated_reserved_down.min(compensated);
     let others = child.not_on_template(child.pods.updated);
-    child.pods.updated_available.saturating_add(placeless).saturating_sub(others).min(child.updated()).max(0)
+    child.pods.updated_available.saturating_add(unschedulable).saturating_sub(others).min(child.updated()).max(0)
 }
 
 /// Creates or changes the workload of a subset.
@@ -531,10 +453,10 @@ fn step(
     seen: UnitedSeen<'_>,
     subset: &SubsetSpec,
     chosen: &BTreeMap<&str, &ChildSeen>,
-    controls: Option<&(Controls, bool)>,
+    decided: Option<&Decided>,
     plan: &mut UnitedPlan,
 ) -> Result<(), Invalid> {
-    let Some((controls, may_roll)) = controls else { return Ok(()) };
+    let Some(Decided { controls, may_roll }) = decided else { return Ok(()) };
     let Some(child) = chosen.get(&*subset.name) else {
         let body = make::child(seen.owner, spec, subset, seen.update, *controls)?;
         plan.steps.push(SubsetStep::Create { subset: subset.name.clone(), body });

@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::{
-    plan::{ChildSeen, UnitedPlan, UnitedSeen},
+    child::ChildSeen,
+    plan::{UnitedPlan, UnitedSeen},
     spec::UnitedSpec,
 };
 use crate::{

@@ -2,8 +2,9 @@
 //! for one that only its update would cure.
 
 use super::{
+    child::ChildSeen,
     make,
-    plan::{ChildSeen, UnitedSeen},
+    plan::UnitedSeen,
     spec::{ChildKind, SubsetSpec, pointer},
 };
 use crate::k8s::pod::PodView;

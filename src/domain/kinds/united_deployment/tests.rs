@@ -3,8 +3,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
+    child::ChildSeen,
     make,
-    plan::{self, ChildSeen, SubsetStep, UnitedPlan, UnitedSeen},
+    plan::{self, SubsetStep, UnitedPlan, UnitedSeen},
     pods::SubsetPods,
     schedule,
     spec::{ChildKind, UnitedSpec},

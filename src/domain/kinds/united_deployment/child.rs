@@ -1,0 +1,119 @@
+//! The workload of a subset, as it was observed.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    make,
+    pods::SubsetPods,
+    spec::{ChildKind, SubsetSpec},
+};
+use crate::api::labels;
+
+/// The workload of a subset.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChildSeen {
+    /// Its kind. None: of a kind that is not known, which does not happen.
+    pub kind: Option<ChildKind>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The version that was read.
+    pub version: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// The name of its subset.
+    pub subset: String,
+    /// It is being deleted.
+    pub is_deleting: bool,
+    /// `metadata.labels`, `metadata.annotations` and `spec`.
+    pub object: Value,
+    /// `status`.
+    pub status: Value,
+    /// Its Pods.
+    pub pods: SubsetPods,
+}
+
+impl ChildSeen {
+    pub(super) fn spec(&self) -> Option<&serde_json::Map<String, Value>> {
+        self.object.get("spec").and_then(Value::as_object)
+    }
+
+    /// How many Pods it is asked to have.
+    pub fn replicas(&self) -> i32 {
+        let replicas = self.spec().and_then(|spec| spec.get("replicas")).and_then(Value::as_i64);
+        replicas.and_then(|replicas| i32::try_from(replicas).ok()).unwrap_or(1)
+    }
+
+    /// A count of its status.
+    pub fn count(&self, key: &str) -> i32 {
+        let count = self.status.get(key).and_then(Value::as_i64);
+        count.and_then(|count| i32::try_from(count).ok()).unwrap_or(0)
+    }
+
+    /// Whether its status is about its spec as it is now.
+    pub fn is_observed(&self) -> bool {
+        self.status.get("observedGeneration").and_then(Value::as_i64).unwrap_or(0) >= self.generation
+    }
+
+    /// How many Pods its own controller has on its template. A changed patch of the subset is no new revision of ours: by their
+    /// label all Pods seem to be updated.
+    pub fn updated(&self) -> i32 {
+        if self.is_observed() { self.count("updatedReplicas") } else { 0 }
+    }
+
+    /// Pods that are available and on its template. Its status is not asked before it is about its spec: Pods that have just been
+    /// made would look like old ones.
+    pub(super) fn own_available(&self) -> i32 {
+        if !self.is_observed() {
+            return self.pods.own_available;
+        }
+        let others = self.pods.available.saturating_sub(self.not_on_template(self.pods.there));
+        self.pods.own_available.min(self.updated()).min(others).max(0)
+    }
+
+    /// Of so many Pods that look alike, those that are not on its template. Nothing but a number in its status tells the Pods of a
+    /// Deployment apart: with a surge the old ones are available while the new ones are not.
+    pub(super) fn not_on_template(&self, pods: i32) -> i32 {
+        let is_deployment = self.kind == Some(ChildKind::Deployment);
+        if is_deployment { pods.saturating_sub(self.updated()).max(0) } else { 0 }
+    }
+
+    /// The number that we have written over the maxUnavailable of its template.
+    pub(super) fn noted_limit(&self) -> Option<i32> {
+        let noted =
+            self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_MAX_UNAVAILABLE));
+        noted.and_then(Value::as_str).and_then(|noted| noted.parse().ok())
+    }
+
+    /// Its revision label.
+    pub fn revision(&self) -> &str {
+        let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::UNITED_REVISION));
+        labels.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn partition(&self) -> i32 {
+        let kind = self.kind.unwrap_or(ChildKind::Deployment);
+        let partition = self.spec().map_or(0, |spec| make::partition(kind, spec));
+        i32::try_from(partition).unwrap_or(i32::MAX).max(0)
+    }
+
+    /// Whether it has the label of its subset, by which people and tools find it.
+    pub(super) fn is_labelled(&self) -> bool {
+        let labels = self.object.pointer("/metadata/labels").and_then(|all| all.get(labels::SUBSET_NAME));
+        labels.and_then(Value::as_str) == Some(&*self.subset)
+    }
+
+    /// Whether it was made for this revision and with this patch.
+    pub(super) fn is_for(&self, revision: &str, subset: &SubsetSpec) -> bool {
+        let patch = self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_PATCH));
+        let patch = patch.and_then(Value::as_str).unwrap_or_default();
+        let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
+        self.revision() == revision
+            && (patch == subset.patch_text
+                || (!patch.is_empty() && parsed(patch).is_some() && parsed(patch) == subset.patch))
+    }
+}
