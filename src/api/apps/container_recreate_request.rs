@@ -335,21 +335,30 @@ impl JsonSchema for Phase {
     }
 }
 
+/// Fields of the spec that OpenKruise has: where each is, and the value that says the same as its absence. Numbers in which 0 means
+/// something have one that nobody may write.
+const FIELDS: [(&str, &str, &str); 9] = [
+    ("", "podName", "''"),
+    ("", "activeDeadlineSeconds", "-1"),
+    ("", "ttlSecondsAfterFinished", "-1"),
+    (".strategy", "failurePolicy", "''"),
+    (".strategy", "orderedRecreate", "false"),
+    (".strategy", "forceRecreate", "false"),
+    (".strategy", "terminationGracePeriodSeconds", "-1"),
+    (".strategy", "unreadyGracePeriodSeconds", "-1"),
+    (".strategy", "minStartedSeconds", "0"),
+];
+/// Fields of the strategy that are ours.
+const OURS: [(&str, &str); 2] = [("recreateMethod", "''"), ("varyImageTag", "false")];
+
+/// Whether 0 in this field of the spec or of its strategy says the same as its absence.
+pub fn zero_is_absence(field: &str) -> bool {
+    FIELDS.iter().any(|(_, member, zero)| *member == field && *zero == "0")
+}
+
 /// The spec stays what it is, field by field: clients of OpenKruise leave out what is zero, and what their types do not
 /// have (`OURS`), and yet have to get a finalizer removed.
 fn spec_stays() -> String {
-    const FIELDS: [(&str, &str, &str); 9] = [
-        ("", "podName", "''"),
-        ("", "activeDeadlineSeconds", "-1"),
-        ("", "ttlSecondsAfterFinished", "-1"),
-        (".strategy", "failurePolicy", "''"),
-        (".strategy", "orderedRecreate", "false"),
-        (".strategy", "forceRecreate", "false"),
-        (".strategy", "terminationGracePeriodSeconds", "-1"),
-        (".strategy", "unreadyGracePeriodSeconds", "-1"),
-        (".strategy", "minStartedSeconds", "0"),
-    ];
-    const OURS: [(&str, &str); 2] = [("recreateMethod", "''"), ("varyImageTag", "false")];
     let fields = FIELDS.map(|(at, member, zero)| match at {
         "" => stays(at, member, zero),
         _ => format!("(!has(self{at}) || !has(oldSelf{at}) || {})", stays(at, member, zero)),

@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     api::{
-        crr::{MAX_CONTAINERS, RecreateMethod},
+        crr::{MAX_CONTAINERS, RecreateMethod, zero_is_absence},
         feature_gates::{FeatureGates, gate},
         labels,
     },
@@ -430,13 +430,12 @@ fn timing_warnings(admission: &CrrAdmission, pod: &PodFacts, grace_seconds: Opti
 }
 
 /// What a client in Go would leave out of its updates is not stored, so that none of them looks like a change of the spec.
-/// Numbers that may be absent mean something when they are 0.
 fn leave_out_zeros(object: &mut Map<String, Value>) {
     object.retain(|key, value| match value {
         Value::Null | Value::Bool(false) => false,
         Value::String(text) => !text.is_empty(),
         Value::Array(list) => !list.is_empty(),
-        Value::Number(number) => key != "minStartedSeconds" || number.as_i64() != Some(0),
+        Value::Number(number) => number.as_i64() != Some(0) || !zero_is_absence(key),
         _ => true,
     });
 }
