@@ -1,38 +1,4 @@
-//! Names and ids of the CRI world, parsed once.
-
-use std::{fmt, str::FromStr};
-
-/// A container id with the runtime that gave it, written `<runtime>://<id>` in Pod status.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ContainerId {
-    /// The runtime's name, for example `containerd`, `cri-o` or `docker`.
-    pub runtime: String,
-    /// The id inside that runtime.
-    pub id: String,
-}
-
-/// Text that is not `<runtime>://<id>`.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("container id {0:?}: want <runtime>://<id>")]
-pub struct BadContainerId(pub String);
-
-impl FromStr for ContainerId {
-    type Err = BadContainerId;
-    fn from_str(text: &str) -> Result<Self, BadContainerId> {
-        match text.split_once("://") {
-            Some((runtime, id)) if !runtime.is_empty() && !id.is_empty() => {
-                Ok(Self { runtime: runtime.to_owned(), id: id.to_owned() })
-            }
-            _ => Err(BadContainerId(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for ContainerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.runtime, self.id)
-    }
-}
+//! Why CRI calls fail.
 
 /// Why a CRI call failed, as far as a caller acts on it.
 #[derive(Debug, thiserror::Error)]
@@ -93,19 +59,6 @@ impl CriError {
         match self {
             Self::Unreachable { call, .. } => format!("{call}: it cannot be reached"),
             other => other.to_string(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn container_ids_have_a_runtime_and_an_id() {
-        assert_eq!("containerd://abc".parse(), Ok(ContainerId { runtime: "containerd".into(), id: "abc".into() }));
-        for bad in ["", "abc", "://abc", "containerd://"] {
-            assert_eq!(bad.parse::<ContainerId>(), Err(BadContainerId(bad.into())));
         }
     }
 }

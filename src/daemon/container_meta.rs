@@ -39,7 +39,7 @@ use crate::{
         pod::runtime_meta::RuntimeMeta,
     },
     k8s::{
-        account, path,
+        account, container_id, path,
         pod::{PodObject, PodView},
     },
     runtime::{
@@ -201,7 +201,7 @@ impl ContainerMeta {
     async fn find(&self, pod: &Value, view: &PodView) -> Result<Vec<Found>, PassError> {
         let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
         let ids = statuses.filter_map(|status| status.get("containerID")?.as_str());
-        let names: BTreeSet<&str> = ids.filter_map(|id| id.split_once("://").map(|(runtime, _)| runtime)).collect();
+        let names: BTreeSet<&str> = ids.filter_map(|id| container_id::split(id).map(|(runtime, _)| runtime)).collect();
         let mut found = Vec::new();
         for name in names {
             if let Some(client) = self.runtimes.get(name) {
@@ -248,7 +248,7 @@ impl ContainerMeta {
     }
 
     fn runtime_of<'i>(&self, container_id: &'i str) -> Option<(CriClient, &'i str)> {
-        let (runtime, id) = container_id.split_once("://")?;
+        let (runtime, id) = container_id::split(container_id)?;
         self.runtimes.get(runtime).map(|client| (client, id))
     }
 

@@ -22,7 +22,7 @@ use kube::{Api, Client as KubeClient, ResourceExt};
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use self::observe::{local_id, observe, runtime_of};
+use self::observe::{observe, runtime_of};
 use super::{
     hooks,
     runtimes::Runtimes,
@@ -41,7 +41,7 @@ use crate::{
         node::{self, Kill, ObservedContainers, RestartMemory, stop_grace},
         states_of,
     },
-    k8s::{pod::PodView, time::Now},
+    k8s::{container_id, pod::PodView, time::Now},
     runtime::{
         apply::{code, patch_status},
         clock,
@@ -131,9 +131,9 @@ impl Recreator {
         self.queue.add(PodUid(request.pod_uid().into()));
     }
 
-    /// A request left the watch: forgets it and reconciles its Pod, whose next request may begin.
+    /// A request left the watch: drops its memory and reconciles its Pod, whose next request may begin.
     pub fn request_gone(&self, request: &ContainerRecreateRequest) {
-        self.recall(request);
+        self.drop_memory(request);
         self.request_changed(request);
     }
 
@@ -154,8 +154,8 @@ impl Recreator {
         }
     }
 
-    /// Keeps what is remembered of a request, as long as it is open: nobody would forget it again.
-    fn remember(&self, request: &ContainerRecreateRequest, memory: RestartMemory) {
+    /// Stores the memory of a request, as long as it is open: nobody would drop it otherwise.
+    fn put_memory(&self, request: &ContainerRecreateRequest, memory: RestartMemory) {
         let mut memories = self.memories();
         let stored = self.requests.get(&ObjectKey::of(request));
         if stored.is_some_and(|stored| stored.uid() == request.uid() && stored.is_open()) {
@@ -163,15 +163,20 @@ impl Recreator {
         }
     }
 
-    /// What is remembered of a request; it is not remembered any more.
-    fn recall(&self, request: &ContainerRecreateRequest) -> RestartMemory {
+    /// Takes the memory of a request out of the map; an empty one if there is none.
+    fn take_memory(&self, request: &ContainerRecreateRequest) -> RestartMemory {
         self.memories().remove(&request.uid().unwrap_or_default()).unwrap_or_default()
     }
 
-    /// A request is gone, according to the API server.
-    fn forget(&self, request: &ContainerRecreateRequest) {
+    /// Removes the memory of a request.
+    fn drop_memory(&self, request: &ContainerRecreateRequest) {
+        self.memories().remove(&request.uid().unwrap_or_default());
+    }
+
+    /// Removes a request that is gone, according to the API server, and its memory.
+    fn remove_request(&self, request: &ContainerRecreateRequest) {
         self.requests.remove(&ObjectKey::of(request), request.metadata.uid.as_deref());
-        self.recall(request);
+        self.drop_memory(request);
     }
 
     fn memories(&self) -> std::sync::MutexGuard<'_, HashMap<String, RestartMemory>> {
@@ -233,22 +238,22 @@ impl Recreator {
         };
         let runtimes = self.runtimes.names();
         let observed = ObservedContainers { request, pod: pod.as_deref(), runtimes: &runtimes, instances: &instances };
-        let mut memory = self.recall(request);
+        let mut memory = self.take_memory(request);
         let plan = node::plan(&observed, &mut memory, clock::now());
 
         if let Some(status) = &plan.status {
-            self.remember(request, memory);
+            self.put_memory(request, memory);
             if !self.write(request, status).await? {
                 return Ok(Next::LookAgain);
             }
             self.emit_events(request, status, pod.as_deref());
-            memory = self.recall(request);
+            memory = self.take_memory(request);
             if status.phase == Phase::Completed {
                 return Ok(Next::LookAgain); // at the next request of the Pod, if there is one
             }
         }
         let (Some(kill), Some(pod), Some((runtime, client))) = (plan.kill, pod, cri) else {
-            self.remember(request, memory);
+            self.put_memory(request, memory);
             return Ok(Next::Wait(plan.requeue.map_or(Requeue::Await, Requeue::After)));
         };
         memory.stop_begins(&kill);
@@ -262,7 +267,7 @@ impl Recreator {
             Err(error) => {
                 tracing::warn!(request = %ObjectKey::of(request), container = kill.container, %error, "stop failed");
                 // Container ids differ each time; only equal texts save a write and an event.
-                let words = error.stable_text().replace(local_id(&kill.id), &kill.container);
+                let words = error.stable_text().replace(container_id::without_runtime(&kill.id), &kill.container);
                 let words = format!("{runtime}: {words}");
                 match error.may_pass() {
                     true => memory.stop_may_pass(&kill.container, words, clock::now()),
@@ -270,16 +275,16 @@ impl Recreator {
                 }
             }
         }
-        self.remember(request, memory);
+        self.put_memory(request, memory);
         // Whatever the runtime answered, the next pass decides from the state of the instance.
         Ok(Next::LookAgain)
     }
 
     /// The runtime cannot be called: records that in the request, if it lasts.
     async fn report_trouble(&self, request: &ContainerRecreateRequest, runtime: &str, error: &str, begun: Now) {
-        let mut memory = self.recall(request);
+        let mut memory = self.take_memory(request);
         let status = node::in_trouble(request, &mut memory, runtime, error, begun, clock::now());
-        self.remember(request, memory);
+        self.put_memory(request, memory);
         let Some(status) = status else { return };
         match self.write(request, &status).await {
             Ok(true) => {
@@ -315,7 +320,7 @@ impl Recreator {
         }
         let message = format!("Stopping container {} by ContainerRecreateRequest {}", kill.container, key.name);
         self.events.normal(&container_ref(pod, &kill.container), "Killing", &message);
-        let id = local_id(&kill.id);
+        let id = container_id::without_runtime(&kill.id);
         let begun = Instant::now();
         let Some(HookRun { used, left_out }) = self.run_hook(request, pod, client, kill, interrupt, &mut turn).await
         else {
@@ -362,8 +367,9 @@ impl Recreator {
         }
         let begun = Instant::now();
         known.hook_begun = Some(clock::now().mono);
+        let id = container_id::without_runtime(&kill.id);
         let result = tokio::select! {
-            result = hooks::before_stop(hook, kill, client, local_id(&kill.id), pod, &self.runtimes.hooks) => result,
+            result = hooks::before_stop(hook, kill, client, id, pod, &self.runtimes.hooks) => result,
             () = self.ended(request, pod, interrupt) => {
                 tracing::info!(request = %key, container, "request ended, preStop hook cancelled");
                 // Whoever stops the instance runs it from its beginning.
@@ -431,7 +437,7 @@ impl Recreator {
                 Ok(false)
             }
             Err(error) if code(&error) == Some(404) => {
-                self.forget(request);
+                self.remove_request(request);
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -449,7 +455,7 @@ impl Recreator {
             Some(fresh) if is_work(&fresh) && fresh.uid() == request.uid() => {
                 self.requests.upsert(fresh);
             }
-            _ => self.forget(request),
+            _ => self.remove_request(request),
         }
         Ok(())
     }

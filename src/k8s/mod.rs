@@ -5,6 +5,7 @@ pub mod canonical_json;
 pub mod certificate;
 pub mod claim;
 pub mod conditions;
+pub mod container_id;
 #[cfg(test)]
 pub(crate) mod damage;
 pub mod hash;

@@ -14,7 +14,7 @@ use crate::{
         node::{self, Changed, Handler, Look, Tally},
         slots::Turn,
     },
-    k8s::pod::PodView,
+    k8s::{container_id, pod::PodView},
     runtime::{clock, events::Recorder, retry::jitter},
 };
 
@@ -87,7 +87,7 @@ impl Prober {
         let now = Instant::now();
         let task = match &handler {
             Handler::Exec(command) => {
-                let Some((runtime, in_runtime)) = instance.split_once("://") else { return };
+                let Some((runtime, in_runtime)) = container_id::split(&instance) else { return };
                 let key = (runtime.to_owned(), namespace.clone());
                 if let Some(slow) = self.slow.get(&key).filter(|slow| slow.until > now) {
                     let at = slow.until + jitter(GATHER * 10);
@@ -219,7 +219,7 @@ impl Prober {
     /// After a timeout of the runtime no commands of the namespace are sent for a while, longer each time. Other namespaces
     /// are not affected: a single container can make the runtime's calls for it hang, while those for others succeed.
     fn judge_runtime(&mut self, run: &Run, found: Option<&Found>) {
-        let Some((runtime, _)) = run.instance.split_once("://") else { return };
+        let Some((runtime, _)) = container_id::split(&run.instance) else { return };
         let key = (runtime.to_owned(), run.namespace.clone());
         match found {
             Some(Found::Nothing(error)) if error.is_transient() => {

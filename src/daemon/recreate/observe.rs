@@ -10,18 +10,13 @@ use crate::{
         types::CriError,
     },
     domain::node::recreate::node::{Instance, InstanceState},
-    k8s::pod::PodView,
+    k8s::{container_id, pod::PodView},
 };
 
 /// The runtime that the request's containers belong to. The plan checks that all belong to the same.
 pub(super) fn runtime_of(request: &ContainerRecreateRequest) -> Option<&str> {
     let context = request.spec.containers.first()?.status_context.as_ref()?;
-    context.container_id.split_once("://").map(|(runtime, _)| runtime)
-}
-
-/// A container's id inside its runtime.
-pub(super) fn local_id(id: &str) -> &str {
-    id.split_once("://").map_or(id, |(_, id)| id)
+    container_id::split(&context.container_id).map(|(runtime, _)| runtime)
 }
 
 /// The Pod's containers in the runtime. Start times and exit codes need a call each and are read only where a decision may
@@ -42,7 +37,7 @@ pub(super) async fn observe(
         if meant && newest.state == InstanceState::Running {
             continue;
         }
-        let id = newest.id.split_once("://").map_or("", |(_, id)| id).to_owned();
+        let id = container_id::without_runtime(&newest.id).to_owned();
         match client.container_status(&id).await {
             Ok(status) => complete(newest, &status),
             Err(CriError::NotFound { .. }) => {} // removed since it was listed

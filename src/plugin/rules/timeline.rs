@@ -16,7 +16,10 @@ use crate::{
         labels,
     },
     domain::node::recreate::states_of,
-    k8s::time::{Now, rfc3339},
+    k8s::{
+        container_id,
+        time::{Now, rfc3339},
+    },
 };
 
 /// The whole text. `events` are those about the request.
@@ -165,8 +168,7 @@ fn steps_of(state: &ContainerRecreateState) -> [(Option<Timestamp>, String); 5] 
 
 /// `containerd://0123456789abcdef...` as people compare it.
 fn short(id: &str) -> String {
-    let id = id.split_once("://").map_or(id, |(_, id)| id);
-    id.chars().take(12).collect()
+    container_id::without_runtime(id).chars().take(12).collect()
 }
 
 fn workload_timeline(object: &Value) -> String {

@@ -27,7 +27,10 @@ use crate::{
         },
         labels,
     },
-    k8s::time::{Now, whole_seconds},
+    k8s::{
+        container_id,
+        time::{Now, whole_seconds},
+    },
 };
 
 /// An open request is looked at this often even when nothing was heard.
@@ -185,14 +188,11 @@ fn check_runtime(request: &ContainerRecreateRequest, runtimes: &[String]) -> Res
     for container in &request.spec.containers {
         let name = &container.name;
         let id = container.status_context.as_ref().map_or("", |c| c.container_id.as_str());
-        let runtime = match id.split_once("://") {
-            Some((runtime, rest)) if !runtime.is_empty() && !rest.is_empty() => runtime,
-            _ => {
-                return Err(format!(
-                    "container {name}: statusContext.containerID is {id:?}, want <runtime>://<id>; \
-                     the request did not pass admission"
-                ));
-            }
+        let Some((runtime, _)) = container_id::split(id) else {
+            return Err(format!(
+                "container {name}: statusContext.containerID is {id:?}, want <runtime>://<id>; \
+                 the request did not pass admission"
+            ));
         };
         match common {
             Some(other) if other != runtime => {
