@@ -13,7 +13,7 @@ use super::{
         JsonPointer,
         cancel::{Verdict, judge},
         exit::{Exit, Stop, of_error},
-        request::whole,
+        request::without_owned_requests,
         table::clean,
         target::{self, Subject},
     },
@@ -41,11 +41,14 @@ pub(super) async fn run(args: CancelArgs, connection: &ConnectionArgs) -> Result
     let mut objects = Vec::new();
     if args.all {
         let listed = list(&connection, false, None).await?;
-        if !listed.has_restarts {
+        let listed = if listed.has_restarts {
+            // What a WorkloadRestart has made goes with it.
+            without_owned_requests(listed.objects)
+        } else {
             report(WITHOUT_RESTARTS);
-        }
-        // What a WorkloadRestart has made goes with it.
-        objects.extend(whole(listed.objects, listed.has_restarts).into_iter().filter(is_open));
+            listed.objects
+        };
+        objects.extend(listed.into_iter().filter(is_open));
     }
     let mut exit = Exit::Success;
     for subject in subjects {

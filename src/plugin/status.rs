@@ -13,7 +13,7 @@ use super::{
         JsonPointer,
         exit::{Exit, Stop},
         progress::{Outcome, STATUS_HEADER, Watched, status_row},
-        request::{owner, whole},
+        request::{owner, without_owned_requests},
         table::columns,
         target,
     },
@@ -56,7 +56,7 @@ pub(super) async fn run(args: StatusArgs, connection: &ConnectionArgs) -> Result
             if !listed.has_restarts {
                 report(WITHOUT_RESTARTS);
             }
-            if args.owned { listed.objects } else { whole(listed.objects, listed.has_restarts) }
+            if args.owned || !listed.has_restarts { listed.objects } else { without_owned_requests(listed.objects) }
         }
         false => find(&connection, &subjects).await?,
     };

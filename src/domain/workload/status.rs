@@ -6,6 +6,13 @@ use jiff::Timestamp;
 pub use crate::k8s::conditions::{KSTATUS, READY, RECONCILING, STALLED};
 use crate::k8s::time::whole_seconds;
 
+/// Reason of Ready: all Pods are updated and available.
+pub const AVAILABLE: &str = "Available";
+/// Reason of Ready: a selector keeps Pods on old revisions.
+pub const SELECTOR: &str = "Selector";
+/// Reason of Ready: a partition keeps Pods on old revisions.
+pub const PARTITION: &str = "Partition";
+
 /// How far a workload is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -52,7 +59,7 @@ pub struct Condition {
 /// The three conditions. `before` are those of the recorded status, whose times are kept while a status stays the same.
 pub fn conditions(progress: &Progress, before: &[Condition], now: Timestamp) -> [Condition; 3] {
     let (true_one, reason, message) = match progress {
-        Progress::Available => (READY, "Available", "All Pods are updated and available"),
+        Progress::Available => (READY, AVAILABLE, "All Pods are updated and available"),
         Progress::Held { reason, message } => (READY, reason.as_str(), message.as_str()),
         Progress::Waiting { reason, message } => (RECONCILING, reason.as_str(), message.as_str()),
         Progress::Stalled { reason, message } => (STALLED, reason.as_str(), message.as_str()),

@@ -102,9 +102,9 @@ pub fn owner(request: &Value) -> Option<&str> {
     owners.filter(|owner| owner.text("/kind") == "WorkloadRestart").map(|owner| owner.text("/uid")).next()
 }
 
-/// Requests without those that a WorkloadRestart owns: they are its parts. Where WorkloadRestarts are not among them, all.
-pub fn whole(mut requests: Vec<Value>, has_restarts: bool) -> Vec<Value> {
-    requests.retain(|request| !has_restarts || owner(request).is_none());
+/// Requests without those that a WorkloadRestart owns: they are its parts.
+pub fn without_owned_requests(mut requests: Vec<Value>) -> Vec<Value> {
+    requests.retain(|request| owner(request).is_none());
     requests
 }
 
@@ -186,12 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_restart_are_hidden_behind_it_and_not_where_it_cannot_be_seen() {
+    fn parts_of_a_restart_are_hidden_behind_it() {
         let owned_by = |kind: &str| json!({ "metadata": { "ownerReferences": [{ "kind": kind, "uid": "u" }] } });
         let requests = vec![json!({}), owned_by("WorkloadRestart"), owned_by("Other")];
         assert_eq!(requests.iter().map(owner).collect::<Vec<_>>(), [None, Some("u"), None]);
-        assert_eq!(whole(requests.clone(), true), [json!({}), owned_by("Other")]);
-        assert_eq!(whole(requests.clone(), false), requests);
+        assert_eq!(without_owned_requests(requests), [json!({}), owned_by("Other")]);
     }
 
     #[test]

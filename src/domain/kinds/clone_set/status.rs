@@ -120,7 +120,7 @@ fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> 
         () if updated < expected => {
             waiting("Progressing", format!("{updated} of {expected} Pods are updated and available"))
         }
-        () => held("Partition", "the partition keeps Pods on the current revision"),
+        () => held(kstatus::PARTITION, "the partition keeps Pods on the current revision"),
     }
 }
 

@@ -168,7 +168,7 @@ impl Spec {
             // Both 0 would stop every update.
             max_unavailable: max_unavailable.max(i32::from(max_surge == 0)),
             max_surge,
-            partition: partition.resolve(total, Round::Down).clamp(0, total),
+            partition: nodes_kept_old(*partition, total),
             // A part of a Pod is none, and none would stop everything.
             burst: usize::try_from(self.burst.resolve(total, Round::Down).max(1)).unwrap_or(1),
         }
@@ -178,6 +178,11 @@ impl Spec {
     pub fn has_surge(&self) -> bool {
         self.is_rolling && self.numbers(1).max_surge > 0
     }
+}
+
+/// How many of so many nodes keep their Pods of old revisions.
+pub fn nodes_kept_old(partition: IntOrPercent, nodes: i32) -> i32 {
+    partition.resolve(nodes, Round::Down).clamp(0, nodes.max(0))
 }
 
 /// What a set says about nodes that is too much: the field, and why it is refused.

@@ -4,7 +4,10 @@ use super::{
     plan::{Observed, Plan, slots},
     spec::Numbers,
 };
-use crate::domain::workload::{status::Progress, steps::Wait};
+use crate::domain::workload::{
+    status::{PARTITION, Progress, SELECTOR},
+    steps::Wait,
+};
 
 /// Nodes, counted. Zeros are written too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +70,8 @@ pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Plan) -> Progre
     match (spec.is_rolling, spec.rolling.paused, partition) {
         (false, ..) => held("OnDelete", "Pods are updated when they are deleted"),
         (true, true, _) => held("Paused", "the update is paused"),
-        (true, false, 0) => held("Selector", "rollingUpdate.selector keeps Pods on old revisions"),
-        (true, false, _) => held("Partition", "the partition keeps nodes on old revisions, or without a Pod"),
+        (true, false, 0) => held(SELECTOR, "rollingUpdate.selector keeps Pods on old revisions"),
+        (true, false, _) => held(PARTITION, "the partition keeps nodes on old revisions, or without a Pod"),
     }
 }
 

@@ -148,8 +148,8 @@ fn held_by(held: Held, pods: usize) -> Progress {
     let (reason, why) = match held {
         Held::NotUpdate => ("NotUpdate", "the type of the update is NotUpdate"),
         Held::Paused => ("Paused", "the update is paused"),
-        Held::Selector => ("Selector", "the selector of the update does not fit them"),
-        Held::Partition => ("Partition", "the partition keeps them"),
+        Held::Selector => (status::SELECTOR, "the selector of the update does not fit them"),
+        Held::Partition => (status::PARTITION, "the partition keeps them"),
         Held::NoneUnavailable => ("MaxUnavailable", "maxUnavailable is 0, and they are in service"),
         Held::NotUpgradable => {
             ("NotUpgradable", "only other Pods in their place can be up to date; see the condition Upgradable")

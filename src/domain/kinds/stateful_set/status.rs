@@ -9,7 +9,10 @@ use super::{
     spec::{Spec, Update},
 };
 use crate::{
-    domain::workload::{status::Progress, steps::Wait},
+    domain::workload::{
+        status::{PARTITION, Progress},
+        steps::Wait,
+    },
     k8s::claim::SizedClaim,
 };
 
@@ -101,7 +104,7 @@ pub fn progress(spec: &Spec, counts: &Counts, plan: &Plan) -> Progress {
         (false, _) => Progress::Available,
         (true, Update::OnDelete) => held("OnDelete", "Pods are updated when they are deleted"),
         (true, Update::Rolling(rolling)) if rolling.paused => held("Paused", "the update is paused"),
-        (true, Update::Rolling(_)) => held("Partition", "the partition keeps Pods on the current revision"),
+        (true, Update::Rolling(_)) => held(PARTITION, "the partition keeps Pods on the current revision"),
     }
 }
 
@@ -188,7 +191,7 @@ mod tests {
         assert_eq!(progress(&spec, &up, &plan), Progress::Available);
         assert_eq!(
             progress(&spec, &up, &Plan { is_held: true, ..plan.clone() }),
-            held("Partition", "the partition keeps Pods on the current revision")
+            held(PARTITION, "the partition keeps Pods on the current revision")
         );
         let waits = Plan { wait: Some(wait.clone()), is_held: true, ..plan.clone() };
         assert_eq!(

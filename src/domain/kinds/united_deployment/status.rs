@@ -299,7 +299,7 @@ fn progress(
     if let Some((reason, message)) = &plan.wait {
         return waiting(reason, message);
     }
-    let held = held.or(plan.is_held.then_some(("Partition", "partitions keep Pods on the current revision")));
+    let held = held.or(plan.is_held.then_some((status::PARTITION, "partitions keep Pods on the current revision")));
     match held.filter(|_| wanted.current_revision != seen.update) {
         Some((reason, message)) => Progress::Held { reason: reason.into(), message: message.into() },
         None => Progress::Available,

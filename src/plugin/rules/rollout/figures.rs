@@ -4,8 +4,14 @@ use serde_json::Value;
 
 use super::condition;
 use crate::{
-    domain::{kinds::sidecar_set::spec::Spec, workload::rollout::kept_old},
-    k8s::int_or_percent::{IntOrPercent, Round},
+    domain::{
+        kinds::{daemon_set::spec::nodes_kept_old, sidecar_set::spec::Spec},
+        workload::{
+            rollout::kept_old,
+            status::{AVAILABLE, PARTITION, SELECTOR},
+        },
+    },
+    k8s::int_or_percent::IntOrPercent,
     plugin::rules::JsonPointer,
 };
 
@@ -71,13 +77,13 @@ pub(super) fn daemon_set(object: &Value) -> Figures {
     let whole = i32::try_from(nodes).unwrap_or(i32::MAX);
     let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
     let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
-    let kept = kept.map_or(0, |kept| i64::from(kept.resolve(whole, Round::Down)));
+    let kept = kept.map_or(0, |kept| i64::from(nodes_kept_old(kept, whole)));
     let updated = object.int("/status/updatedNumberScheduled");
     // With a selector the status does not say how many nodes are meant: it is over when the set says so. One that is paused
     // or OnDelete is Ready too.
     let has_selector = object.pointer("/spec/updateStrategy/rollingUpdate/selector").is_some_and(Value::is_object);
     let ready = condition(object, "Ready").filter(|ready| ready.text("/status") == "True");
-    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector" | "Partition"));
+    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), AVAILABLE | SELECTOR | PARTITION));
     let expected = if has_selector && is_over { updated } else { (nodes - kept).clamp(0, nodes.max(0)) };
     // The status does not say which Pods are available: the new ones, except as many as are not.
     let unavailable =
@@ -103,7 +109,7 @@ pub(super) fn sidecar_set(object: &Value) -> Figures {
     let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
     let (ready, waits) = (is_true("Ready"), is_true("Reconciling"));
     // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
-    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), "Available" | "Selector"));
+    let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), AVAILABLE | SELECTOR));
     let held = match (ready, waits) {
         (Some(ready), _) if matches!(ready.text("/reason"), "NotUpdate" | "NotUpgradable") => {
             Some(ready.text("/message").to_owned())
