@@ -210,7 +210,7 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
         ("manager={\"replicas\":0}", "replicas"),
         ("networkPolicy={\"enabled\":true}", "networkPolicy.apiServers is empty"),
         ("daemon={\"socketFile\":\"other.sock\"}", "for runtime containerd only /run/containerd is"),
-        ("daemon={\"socketFile\":\"crio/crio.sock\"}", "set daemon.socketLocation"),
+        ("daemon={\"socketFile\":\"crio/crio.sock\"}", "Set daemon.socketLocation"),
         ("featureGates=\"A=true, ResourceDistributionGate = True\"", "components.resourceDistribution is false"),
     ] {
         let refusal = refusal(&paths, value)?;
