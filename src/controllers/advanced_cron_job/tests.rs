@@ -352,9 +352,9 @@ async fn a_last_time_that_lies_ahead_is_told_until_somebody_corrects_it() {
     world.put(json!({}));
     world.set_last("2099-01-01T00:00:00Z");
     assert_eq!(world.settle_at("2026-01-01T01:00:00Z").await, Requeue::After(LONGEST_WAIT));
-    let stalled = world.status()["conditions"][2].clone();
-    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("LastScheduleAhead")));
-    assert!(stalled["message"].as_str().unwrap().ends_with("before 2099-01-01T00:00:00Z"), "{stalled}");
+    let waits = world.status()["conditions"][1].clone();
+    assert_eq!((&waits["status"], &waits["reason"]), (&json!("True"), &json!("LastScheduleAhead")));
+    assert!(waits["message"].as_str().unwrap().ends_with("before 2099-01-01T00:00:00Z"), "{waits}");
     world.set_last("2026-01-01T00:00:00Z");
     world.settle().await;
     assert_eq!(
