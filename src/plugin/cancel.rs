@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn requests_of_restarts_that_may_not_be_listed_are_named() {
         let mut ended = of_restart(request("1", "c"));
-        ended["status"] = json!({ "phase": "Completed" });
+        ended["status"] = json!({ "phase": "Completed", "message": "pod has gone" });
         for (has_restarts, want) in [(false, 1), (true, 0)] {
             let objects = vec![request("1", "a"), of_restart(request("1", "b")), ended.clone()];
             assert_eq!(objects.iter().filter(|object| is_open(object)).count(), 1, "the owned one is never deleted");
