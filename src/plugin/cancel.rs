@@ -8,18 +8,21 @@ use serde_json::Value;
 
 use super::{
     connection::{Connection, ConnectionArgs},
-    requests::{WITHOUT_RESTARTS, api_of, find, list, reference, resource_for, value},
+    requests::{Listed, api_of, find, list, reference, resource_for, value},
     rules::{
         JsonPointer,
         cancel::{Verdict, judge},
         exit::{Exit, Stop, of_error},
-        request::without_owned_requests,
         table::clean,
         target::{self, Subject},
     },
     view::{print, report},
 };
 use crate::runtime::apply;
+
+/// What to say where WorkloadRestarts are not among the requests.
+const WITHOUT_RESTARTS: &str =
+    "Warning: you may not list workloadrestarts.kruise.rs; they and the requests that they have made are left out";
 
 /// Delete requests that have not ended. A stop that was sent is not taken back; requests that have ended are kept.
 #[derive(Debug, clap::Args)]
@@ -39,24 +42,26 @@ pub(super) async fn run(args: CancelArgs, connection: &ConnectionArgs) -> Result
     let subjects = target::subjects(&args.names)?;
     let connection = connection.open().await?;
     let mut objects = Vec::new();
+    let mut exit = Exit::Success;
     if args.all {
         let listed = list(&connection, false, None).await?;
-        let listed = if listed.has_restarts {
-            // What a WorkloadRestart has made goes with it.
-            without_owned_requests(listed.objects)
-        } else {
+        if !listed.has_restarts {
             report(WITHOUT_RESTARTS);
-            listed.objects
-        };
-        objects.extend(listed.into_iter().filter(is_open));
+        }
+        for stop in left_out(&listed) {
+            exit = exit.max(failed(&stop));
+        }
+        objects.extend(listed.objects.into_iter().filter(is_open));
     }
-    let mut exit = Exit::Success;
     for subject in subjects {
         match find(&connection, std::slice::from_ref(&subject)).await {
             // Of a Pod's requests only the open ones are meant.
             Ok(found) => {
-                objects
-                    .extend(found.into_iter().filter(|object| !matches!(subject, Subject::Pod(_)) || is_open(object)));
+                let is_meant = |object: &Value| match judge(object) {
+                    Verdict::Delete(_) | Verdict::Owned(_) => true,
+                    Verdict::Ended(_) | Verdict::Deleting => !matches!(subject, Subject::Pod(_)),
+                };
+                objects.extend(found.into_iter().filter(is_meant));
             }
             Err(stop) => exit = exit.max(failed(&stop)),
         }
@@ -78,6 +83,26 @@ fn is_open(object: &Value) -> bool {
     matches!(judge(object), Verdict::Delete(_))
 }
 
+/// The open requests of WorkloadRestarts, if those may not be listed and so are not cancelled with them.
+fn left_out(listed: &Listed) -> Vec<Stop> {
+    let objects = listed.objects.iter().filter(|_| !listed.has_restarts);
+    let left_out = objects.filter_map(|object| match judge(object) {
+        Verdict::Owned(restart) => Some(left_to(object, &restart, Exit::Refused)),
+        _ => None,
+    });
+    left_out.collect()
+}
+
+/// Deleted without its WorkloadRestart a request would be made again, and the container restarted once more.
+fn left_to(object: &Value, restart: &str, exit: Exit) -> Stop {
+    let message = format!(
+        "{} is left out: WorkloadRestart {restart} would make it again. Who may delete workloadrestarts.kruise.rs \
+         has to cancel that: kubectl kruise cancel wr/{restart}",
+        reference(object)
+    );
+    Stop::new(exit, message)
+}
+
 fn failed(stop: &Stop) -> Exit {
     report(&format!("error: {stop}"));
     stop.exit
@@ -95,6 +120,7 @@ async fn cancel(connection: &Connection, mut object: Value, dry_run: bool) -> Re
                 return Ok(format!("{reference} has ended already ({}) and is kept\n", clean(&how)));
             }
             Verdict::Deleting => return Ok(format!("{reference} is being deleted already\n")),
+            Verdict::Owned(restart) => return Err(left_to(&object, &restart, Exit::Failed)),
             Verdict::Delete(parts) => parts,
         };
         let text = |pointer: &str| Some(object.text(pointer).to_owned());
@@ -138,6 +164,37 @@ mod tests {
         json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
             "metadata": { "name": "a", "namespace": "shop", "uid": uid, "resourceVersion": version },
             "spec": { "podName": "web", "containers": [{ "name": "main" }] } })
+    }
+
+    fn of_restart(mut request: Value) -> Value {
+        request["metadata"]["ownerReferences"] = json!([{ "kind": "WorkloadRestart", "name": "roll", "uid": "r" }]);
+        request
+    }
+
+    #[test]
+    fn requests_of_restarts_that_may_not_be_listed_are_named() {
+        let mut ended = of_restart(request("1", "c"));
+        ended["status"] = json!({ "phase": "Completed", "message": "pod has gone" });
+        for (has_restarts, want) in [(false, 1), (true, 0)] {
+            let objects = vec![request("1", "a"), of_restart(request("1", "b")), ended.clone()];
+            assert_eq!(objects.iter().filter(|object| is_open(object)).count(), 1, "the owned one is never deleted");
+            let stops = left_out(&Listed { objects, has_restarts });
+            assert_eq!(stops.len(), want, "{stops:?}");
+            for stop in stops {
+                assert_eq!(stop.exit, Exit::Refused);
+                let words = ["containerrecreaterequest.apps.kruise.io/a is left out", "kubectl kruise cancel wr/roll"];
+                assert!(words.iter().all(|words| stop.message.contains(words)), "{stop}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_restart_is_not_cancelled_by_its_name_either() {
+        let client = fake_api::answering(|parts, _| panic!("{}", parts.uri));
+        let connection = Connection { client, namespace: "shop".into() };
+        let stop = cancel(&connection, of_restart(request("1", "u")), false).await.unwrap_err();
+        assert_eq!(stop.exit, Exit::Failed);
+        assert!(stop.message.contains("WorkloadRestart roll would make it again"), "{stop}");
     }
 
     #[tokio::test]

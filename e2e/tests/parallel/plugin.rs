@@ -6,7 +6,8 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, cmd, kubectl, signal};
 use e2e::kit::{
-    Build, Container, Look, PATIENCE, Test, app, in_namespace, plugin_command, pod, shell, stubborn, workload,
+    Build, Container, Look, PATIENCE, Test, app, in_namespace, plugin_command, pod, restart_of, shell, stubborn,
+    workload,
 };
 use serde_json::{Value, json};
 
@@ -370,6 +371,23 @@ async fn a_user_of_one_namespace_needs_few_rights() -> Result<()> {
         t.plugin_exits(0, &["cancel", &name, "--as", "jane"]).await?;
         let now = Container::all(&t.ready("web").await?);
         assert_eq!(now["main"].restarts, 1);
+
+        // What a WorkloadRestart would make again is left to who may delete that.
+        let slow = shell("main", "").with("/lifecycle/preStop/exec/command", json!(["sleep", "1000"]));
+        t.start(pod("slow", vec![slow]).with("/spec/terminationGracePeriodSeconds", 600)).await?;
+        t.create(restart_of("roll", "Pod", "slow", json!({}))).await?;
+        t.wait_for("WorkloadRestart", "roll", "to restart its Pod", PATIENCE, |o| o.int("/status/restarting") == 1)
+            .await?;
+        let owned = t.list(CRR, "kruise.rs/workload-restart").await?;
+        let owned = owned.first().context("a request")?.text("/metadata/name");
+        let answer = t.plugin_exits(3, &["cancel", "--all", "--as", "jane"]).await?;
+        for words in [owned, "WorkloadRestart roll would make it again", "kubectl kruise cancel wr/roll"] {
+            ensure!(answer.stderr.contains(words), "{words:?} in\n{}", answer.stderr);
+        }
+        t.plugin_exits(1, &["cancel", owned, "--as", "jane"]).await?;
+        ensure!(!t.get(CRR, owned).await?.has("/metadata/deletionTimestamp"), "it is left alone");
+        t.plugin_exits(0, &["cancel", "--all"]).await?;
+        t.wait(CRR, owned, "to be gone", PATIENCE, |o| o.is_none()).await?;
         Ok(())
     })
     .await

@@ -130,7 +130,8 @@ struct CronMemory {
     missed: Option<Timestamp>,
     /// Why the job that is due was not made.
     trouble: Option<String>,
-    /// The newest slot for which a job was made or seen: the job may be gone before a status that is refused tells of it.
+    /// The newest slot for which a job was made or seen, until the status tells of it: the job may be gone before one that
+    /// is refused does.
     made: Option<Timestamp>,
 }
 
@@ -249,6 +250,10 @@ impl Controller {
         let recorded = self.record(cron, spec.as_ref(), (&plan, &children), now).await;
         let is_written = matches!(recorded, Ok(Outcome::Written(_)));
         let is_recorded = is_written || matches!(recorded, Ok(Outcome::Unchanged));
+        if is_recorded {
+            // Who corrects what is recorded is obeyed.
+            self.memory(cron, |memory| memory.made = None);
+        }
         let mut discard = plan.discard;
         // A status that is refused keeps only the jobs whose success it would record.
         discard.retain(|child| is_recorded || !plan::is_news(cron.status.as_ref(), child));

@@ -323,14 +323,38 @@ async fn e37_also_of_a_job_that_another_process_has_made() {
 }
 
 #[tokio::test]
+async fn a_last_time_that_was_recorded_and_corrected_is_not_written_over() {
+    let mut world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    // Our clock was ahead, and is set back.
+    world.settle_at("2026-01-01T02:00:00Z").await;
+    world.settle_at("2026-01-01T00:30:00Z").await;
+    assert_eq!(world.status()["lastScheduleTime"], "2026-01-01T02:00:00Z");
+    // While its job is there, that tells of the slot.
+    world.set_last("2026-01-01T00:00:00Z");
+    world.settle().await;
+    assert_eq!(world.status()["lastScheduleTime"], "2026-01-01T02:00:00Z");
+    world.remove(SECOND);
+    world.set_last("2026-01-01T00:00:00Z");
+    world.settle().await;
+    assert_eq!(world.status()["lastScheduleTime"], "2026-01-01T00:00:00Z");
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    assert_eq!(
+        (world.jobs(), &world.status()["lastScheduleTime"]),
+        (vec![FIRST.to_owned()], &json!("2026-01-01T01:00:00Z"))
+    );
+}
+
+#[tokio::test]
 async fn a_last_time_that_lies_ahead_is_told_until_somebody_corrects_it() {
     let mut world = World::new();
     world.put(json!({}));
     world.set_last("2099-01-01T00:00:00Z");
     assert_eq!(world.settle_at("2026-01-01T01:00:00Z").await, Requeue::After(LONGEST_WAIT));
-    let stalled = world.status()["conditions"][2].clone();
-    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("LastScheduleAhead")));
-    assert!(stalled["message"].as_str().unwrap().ends_with("before 2099-01-01T00:00:00Z"), "{stalled}");
+    let waits = world.status()["conditions"][1].clone();
+    assert_eq!((&waits["status"], &waits["reason"]), (&json!("True"), &json!("LastScheduleAhead")));
+    assert!(waits["message"].as_str().unwrap().ends_with("before 2099-01-01T00:00:00Z"), "{waits}");
     world.set_last("2026-01-01T00:00:00Z");
     world.settle().await;
     assert_eq!(

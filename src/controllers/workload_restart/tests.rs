@@ -441,6 +441,8 @@ fn a_refusal_is_tried_again_before_it_is_a_failure() {
     let mut world = world(json!({}), cases);
     let plan = world.plan();
     assert_eq!((started(&plan), plan.requeue), (vec![], Some(Duration::from_millis(600))));
+    assert_eq!(state(&plan).0, "RequestsFailing");
+    assert!(plan.status.message.contains("refused, and tried again: web-0: no"), "{}", plan.status.message);
     world.cases[0].refused = Some((2, Duration::from_secs(1)));
     assert_eq!(started(&world.plan()), ["web-0"]);
     world.cases[0].refused = Some((3, Duration::ZERO));
@@ -659,6 +661,26 @@ fn a_pod_whose_volumes_cannot_be_refreshed_is_asked_again_and_fails_and_holds_up
     world.cases[2].refused = Some((workload_restart::REFUSALS, Duration::from_secs(1)));
     let plan = world.plan();
     assert_eq!((started(&plan), plan.touch.len(), plan.status.failed), (vec!["web-1", "web-0"], 0, 1));
+}
+
+#[test]
+fn what_a_round_waits_for_before_a_restart_is_named() {
+    let (some, all) = (Duration::from_millis(400), Duration::from_secs(1));
+    for (refused, refreshed, reason) in [
+        (Some((1, some)), None, "RequestsFailing"),
+        // It is asked again now, and not refreshed yet.
+        (Some((1, all)), None, "RequestsFailing"),
+        // The refresh was taken, its request was not.
+        (Some((1, some)), Some(workload_restart::REFRESH), "RequestsFailing"),
+        (None, None, "RefreshingVolumes"),
+        (None, Some(all), "RefreshingVolumes"),
+        (Some((1, all)), Some(workload_restart::REFRESH), "Restarting"),
+    ] {
+        let mut world = world(json!({"maxUnavailable": 1, "triggers": []}), old(1));
+        (world.cases[0].refused, world.cases[0].refreshed) = (refused, refreshed);
+        let plan = world.plan();
+        assert_eq!(state(&plan).0, reason, "{refused:?} {refreshed:?} {}", plan.status.message);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{
     JsonPointer,
     progress::{Outcome, Watched},
+    request::owner_name,
 };
 use crate::{
     api::crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
@@ -20,6 +21,8 @@ pub enum Verdict {
     Ended(String),
     /// Somebody has deleted it already.
     Deleting,
+    /// The WorkloadRestart of this name would make it again.
+    Owned(String),
 }
 
 /// Judges one request of either kind. One that cannot be read can still be deleted.
@@ -27,15 +30,18 @@ pub fn judge(object: &Value) -> Verdict {
     if object.pointer("/metadata/deletionTimestamp").is_some() {
         return Verdict::Deleting;
     }
+    let owned = || owner_name(object).map(|name| Verdict::Owned(name.to_owned()));
     let seen = match Watched::read(object.clone()) {
         Ok(seen) => seen,
-        Err(error) => return Verdict::Delete(vec![error]),
+        Err(error) => return owned().unwrap_or_else(|| Verdict::Delete(vec![error])),
     };
     match (seen.outcome(), &seen) {
         (Outcome::Succeeded, _) => Verdict::Ended("succeeded".into()),
         (Outcome::Failed(why), _) => Verdict::Ended(format!("failed: {why}")),
         (Outcome::Nothing(why), _) => Verdict::Ended(why),
-        (Outcome::Open, Watched::Request(request)) => Verdict::Delete(parts_of_request(request)),
+        (Outcome::Open, Watched::Request(request)) => {
+            owned().unwrap_or_else(|| Verdict::Delete(parts_of_request(request)))
+        }
         (Outcome::Open, Watched::Workload(_)) => Verdict::Delete(parts_of_workload(object)),
         // Never asked: only requests are cancelled.
         (Outcome::Open, Watched::Rollout(_)) => Verdict::Ended("it is no request".into()),
@@ -129,5 +135,21 @@ mod tests {
     #[test]
     fn what_cannot_be_read_can_still_be_deleted() {
         assert!(matches!(judge(&request(&json!({ "phase": 1 }))), Verdict::Delete(parts) if parts.len() == 1));
+    }
+
+    #[test]
+    fn what_a_workload_restart_would_make_again_is_left_to_it() {
+        for (kind, status, owned) in [
+            ("WorkloadRestart", json!({ "phase": "" }), true),
+            ("WorkloadRestart", json!({ "phase": "Recreating" }), true),
+            ("WorkloadRestart", json!({ "phase": 1 }), true),
+            // A record of an end stays one.
+            ("WorkloadRestart", json!({ "phase": "Completed", "message": "pod has gone" }), false),
+            ("Other", json!({ "phase": "" }), false),
+        ] {
+            let mut object = request(&status);
+            object["metadata"]["ownerReferences"] = json!([{ "kind": kind, "name": "roll", "uid": "u" }]);
+            assert_eq!(judge(&object) == Verdict::Owned("roll".into()), owned, "{kind} {status}");
+        }
     }
 }

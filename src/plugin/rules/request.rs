@@ -96,10 +96,18 @@ pub fn regular_containers(pod: &Value) -> Vec<String> {
     containers.into_iter().flatten().filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
 }
 
-/// The WorkloadRestart that owns a request.
+/// The WorkloadRestart that owns a request, by its UID.
 pub fn owner(request: &Value) -> Option<&str> {
-    let owners = request.list("/metadata/ownerReferences").iter();
-    owners.filter(|owner| owner.text("/kind") == "WorkloadRestart").map(|owner| owner.text("/uid")).next()
+    owner_reference(request).map(|owner| owner.text("/uid"))
+}
+
+/// The same by its name.
+pub fn owner_name(request: &Value) -> Option<&str> {
+    owner_reference(request).map(|owner| owner.text("/name"))
+}
+
+fn owner_reference(request: &Value) -> Option<&Value> {
+    request.list("/metadata/ownerReferences").iter().find(|owner| owner.text("/kind") == "WorkloadRestart")
 }
 
 /// Requests without those that a WorkloadRestart owns: they are its parts.

@@ -635,6 +635,30 @@ mod tests {
     }
 
     #[test]
+    fn pods_that_a_scale_down_deletes_do_not_belong_to_the_roll_out() {
+        let late = json!([{ "type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded" }]);
+        let exceeded = || Outcome::Failed("exceeded its progress deadline".into());
+        for (there, updated, expected, conditions, outcome) in [
+            // A hook holds updated Pods, however long.
+            (5, 5, 3, json!([]), Outcome::Succeeded),
+            (5, 5, 3, late.clone(), Outcome::Succeeded),
+            // The old ones of a surge.
+            (5, 4, 3, json!([]), Outcome::Open),
+            (5, 3, 3, late.clone(), exceeded()),
+            // Two old ones are kept by the partition, a third one is not.
+            (4, 2, 1, json!([]), Outcome::Succeeded),
+            (4, 1, 1, json!([]), Outcome::Open),
+            // Too few are updated: the roll-out goes on beside the scale-down.
+            (5, 2, 3, json!([]), Outcome::Open),
+        ] {
+            let status = json!({ "replicas": there, "updatedReplicas": updated, "updatedAvailableReplicas": updated,
+                "expectedUpdatedReplicas": expected, "conditions": conditions });
+            let rollout = seen(json!({ "status": status }));
+            assert_eq!(rollout.outcome(), outcome, "{there} {updated} {expected} {}", rollout.text());
+        }
+    }
+
+    #[test]
     fn a_roll_out_that_cannot_go_on_has_failed_whatever_its_counts_say() {
         let is_true = |type_: &str, reason: &str, generation: Option<i64>| {
             let mut condition = json!({ "type": type_, "status": "True", "reason": reason, "message": "why" });

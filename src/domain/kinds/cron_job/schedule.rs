@@ -345,6 +345,14 @@ impl Schedule {
         }
     }
 
+    /// Whether there are slots after now and before `last`, a run that lies ahead: they are lost.
+    pub fn loses_before(&self, last: Timestamp, now: Timestamp) -> bool {
+        match &self.when {
+            When::Fields(fields) => fields.next(&self.zone, now).is_some_and(|slot| slot < last),
+            When::Every(seconds) => last.as_second().saturating_sub(*seconds) > now.as_second(),
+        }
+    }
+
     /// The slots after `anchor`, the last run or the creation, up to now. However many there are, some forty slots and
     /// [`COUNTED`] more are looked at.
     pub fn slots(&self, anchor: Timestamp, now: Timestamp) -> Slots {

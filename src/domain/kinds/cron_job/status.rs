@@ -51,10 +51,11 @@ pub fn status(
             let message = "a job is due and is made when the active ones have ended (concurrencyPolicy Forbid)";
             (READY, "JobAlreadyActive", message.to_owned())
         }
-        (Ok(_), None) => match plan.ahead {
+        // It passes by itself; without a slot in between nobody misses anything.
+        (Ok(spec), None) => match plan.ahead.filter(|ahead| spec.schedule.loses_before(*ahead, now)) {
             Some(ahead) => {
                 let message = format!("status.lastScheduleTime lies ahead: no job is made before {}", rfc3339(ahead));
-                (STALLED, "LastScheduleAhead", message)
+                (RECONCILING, "LastScheduleAhead", message)
             }
             None if plan.next.is_none() => {
                 let message = "spec.schedule: it fits no time of the next five years";
@@ -159,18 +160,24 @@ mod tests {
 
     #[test]
     fn a_last_time_that_lies_ahead_is_told_with_the_time() {
-        let recorded = |last: &str| cron(json!({}), json!({"lastScheduleTime": last}));
-        for (last, want) in [
-            ("2099-01-01T01:00:00Z", "Stalled LastScheduleAhead"),
-            ("2026-01-01T02:01:02Z", "Stalled LastScheduleAhead"),
+        let recorded =
+            |schedule: &str, last: &str| cron(json!({"schedule": schedule}), json!({"lastScheduleTime": last}));
+        let (hourly, minutes, ahead) = ("0 * * * *", "* * * * *", "Reconciling LastScheduleAhead");
+        for (schedule, last, want) in [
+            (hourly, "2099-01-01T01:00:00Z", ahead),
+            (hourly, "2026-01-01T03:00:01Z", ahead),
+            // No slot lies in between.
+            (hourly, "2026-01-01T03:00:00Z", "Ready Scheduled"),
+            (minutes, "2026-01-01T02:01:02Z", ahead),
             // The clock of the leader before was ahead of ours.
-            ("2026-01-01T02:01:01Z", "Ready Scheduled"),
-            ("2026-01-01T02:00:00Z", "Ready Scheduled"),
+            (minutes, "2026-01-01T02:01:01Z", "Ready Scheduled"),
+            (hourly, "2026-01-01T02:00:00Z", "Ready Scheduled"),
+            ("0 0 30 2 *", "2099-01-01T01:00:00Z", "Stalled NeverDue"),
         ] {
-            let status = of(&recorded(last), &[], None, "2026-01-01T02:00:01Z");
-            assert_eq!(true_one(&status), want, "{last}");
+            let status = of(&recorded(schedule, last), &[], None, "2026-01-01T02:00:01Z");
+            assert_eq!(true_one(&status), want, "{schedule} {last}");
             let told = status.conditions.iter().any(|condition| condition.message.ends_with(&format!("before {last}")));
-            assert_eq!(told, want.starts_with("Stalled"), "{last}");
+            assert_eq!(told, want == ahead, "{schedule} {last}");
         }
         let active = [child("cron-1767229200", "2026-01-01T01:00:00Z", None)];
         let paused = cron(json!({"paused": true}), json!({"lastScheduleTime": "2099-01-01T01:00:00Z"}));

@@ -76,6 +76,8 @@ struct Held {
     by_budget: Option<String>,
     /// The volumes of a Pod are being refreshed.
     by_refresh: bool,
+    /// A write for a Pod was refused and is tried again, in words.
+    by_refusal: Option<String>,
 }
 
 /// Chooses the Pods to restart now; gives reason and message of the condition Progressing.
@@ -148,7 +150,11 @@ fn start(
                 containers: wanted_containers(facts, &observed.restart.spec).into_iter().map(str::to_owned).collect(),
             });
         } else {
-            held.by_refresh |= refused.is_zero();
+            if let Some((_, _, why)) = facts.refused {
+                held.by_refusal.get_or_insert_with(|| format!("{}: {why}", facts.pod.name()));
+            } else {
+                held.by_refresh = true;
+            }
             plan.look_after(wait);
         }
         // A Pod that waits keeps its place, so that no other overtakes it.
@@ -186,6 +192,9 @@ fn reason(
             seconds => format!(" for {seconds} s"),
         };
         return ("WaitingForReady", format!("restarted, and not ready{how_long} yet: {not_ready}"));
+    }
+    if let Some(why) = held.by_refusal {
+        return ("RequestsFailing", format!("refused, and tried again: {why}"));
     }
     if held.by_refresh {
         return ("RefreshingVolumes", "the volumes of the next Pods are refreshed on their nodes".to_owned());

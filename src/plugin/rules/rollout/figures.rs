@@ -26,7 +26,7 @@ pub(super) struct Figures {
     pub(super) updated: i64,
     /// Of them, available.
     pub(super) available: i64,
-    /// Pods beyond those that the spec wants, which have not been deleted yet.
+    /// Old Pods beyond those that the spec wants, which have not been deleted yet.
     pub(super) surplus: i64,
     /// The revision that Pods are updated to.
     pub(super) revision: String,
@@ -42,12 +42,16 @@ fn held_by_type(object: &Value) -> Option<String> {
 /// Of a CloneSet.
 pub(super) fn clone_set(object: &Value) -> Figures {
     let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let there = object.int("/status/replicas");
+    let (expected, updated) = (object.int("/status/expectedUpdatedReplicas"), object.int("/status/updatedReplicas"));
+    // Updated Pods that a scale-down deletes, or a hook holds, have nothing to do with the roll-out.
+    let old = there.saturating_sub(updated).saturating_sub(replicas.saturating_sub(expected));
     Figures {
         replicas,
-        expected: object.int("/status/expectedUpdatedReplicas"),
-        updated: object.int("/status/updatedReplicas"),
+        expected,
+        updated,
         available: object.int("/status/updatedAvailableReplicas"),
-        surplus: object.int("/status/replicas").saturating_sub(replicas).max(0),
+        surplus: there.saturating_sub(replicas).min(old).max(0),
         revision: object.text("/status/updateRevision").to_owned(),
         held: held_by_type(object),
     }

@@ -128,6 +128,22 @@ fn c4_the_search_ends_after_five_years() {
 
 /// The table of the guide.
 #[test]
+fn slots_are_lost_before_a_run_that_lies_ahead_of_the_one_before_it() {
+    for (text, last, loses) in [
+        ("0 * * * *", "2026-01-01T02:00:00Z", false),
+        ("0 * * * *", "2026-01-01T02:59:59Z", true),
+        ("0 * * * *", "2026-01-01T03:00:00Z", true),
+        ("0 * * * *", "2026-01-01T01:59:59Z", false),
+        ("0 0 30 2 *", "2099-01-01T00:00:00Z", false),
+        ("@every 1h", "2026-01-01T02:00:30Z", false),
+        ("@every 1h", "2026-01-01T02:00:31Z", true),
+        ("@every 1h", "9999-12-30T00:00:00Z", true),
+    ] {
+        assert_eq!(schedule(text).loses_before(at(last), at("2026-01-01T01:00:30Z")), loses, "{text} {last}");
+    }
+}
+
+#[test]
 fn c4_when_clocks_are_changed() {
     let new_york = |text: &str, from: &str, count: usize| after(&in_zone("America/New_York", text), from, count);
     // 2026-03-08: 02:00 to 03:00 is skipped.
