@@ -364,6 +364,13 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
     operations
 }
 
+/// The entries of one phase that these gates want and that a live configuration does not have.
+pub fn missing(current: &Value, phase: Phase, gates: &FeatureGates) -> Vec<&'static str> {
+    let is_there = |name: &str| current["webhooks"].as_array().into_iter().flatten().any(|entry| entry["name"] == name);
+    let wanted = HANDLERS.iter().filter(|handler| handler.phase == phase && handler.is_active(gates));
+    wanted.map(|handler| handler.name).filter(|name| !is_there(name)).collect()
+}
+
 /// The namespaces that entries for those list now.
 pub fn listed(current: &Value, namespaces: Namespaces) -> Vec<String> {
     let entries = entries_of(current, |handler| handler.namespaces == namespaces);
@@ -510,6 +517,19 @@ mod tests {
             let completed = all.patched(config, phase);
             assert_eq!(sorted(&completed), sorted(&full));
             assert_eq!(all.plan(&completed, phase), Vec::<Value>::new());
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_by_what_the_gates_want() {
+        let (all, off) = (Setting::of(all_gates()), FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
+        for phase in PHASES {
+            assert_eq!(missing(&Value::Null, phase, &all.gates), names(phase));
+            let mut config = all.patched(all.installed(phase), phase);
+            assert_eq!(missing(&config, phase, &all.gates), [""; 0]);
+            let first = config["webhooks"].as_array_mut().unwrap().remove(0);
+            assert_eq!(missing(&config, phase, &all.gates), [first["name"].as_str().unwrap()]);
+            assert_eq!(missing(&config, phase, &off), [""; 0], "it belongs to a gate that is off");
         }
     }
 
