@@ -13,8 +13,8 @@ use crate::{
         self, HANDLERS,
         server::{
             configuration::{self, Endpoint, Wanted},
-            failure_policies::{self, FailurePolicies},
-            handler::{OnFailure, Phase},
+            failure_policies::FailurePolicies,
+            handler::Phase,
         },
     },
 };
@@ -132,13 +132,7 @@ pub(super) fn webhook_objects(role: &Role) -> Vec<Value> {
 /// set, and have only one form. The running webhook adds the others and keeps them, and the administrator changes them: applied
 /// again, they would lose that.
 fn without_what_the_webhook_keeps(mut object: Value) -> Value {
-    let is_fixed = |entry: &Value| {
-        HANDLERS.iter().any(|handler| {
-            entry["name"] == handler.name
-                && matches!(failure_policies::allowed(handler), [OnFailure::Fail])
-                && (handler.match_conditions)(&FeatureGates::all_on()).is_empty()
-        })
-    };
+    let is_fixed = |entry: &Value| entry["name"].as_str().is_some_and(is_shipped);
     if let Some(entries) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
         entries.retain(is_fixed);
         // Left out rather than empty: applied again, it takes nothing away.
@@ -149,6 +143,11 @@ fn without_what_the_webhook_keeps(mut object: Value) -> Value {
         }
     }
     object
+}
+
+/// Whether the manifests contain the entry of this name, without the component `external-certs`.
+pub fn is_shipped(name: &str) -> bool {
+    HANDLERS.iter().any(|handler| handler.name == name && configuration::is_fixed(handler))
 }
 
 /// Entries of one of our webhook configurations, of this kind, that another program has left there: the name of each, and
