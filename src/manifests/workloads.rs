@@ -13,8 +13,8 @@ use crate::{
         self, HANDLERS,
         server::{
             configuration::{self, Endpoint, Wanted},
-            failure_policies::{self, FailurePolicies},
-            handler::{OnFailure, Phase},
+            failure_policies::FailurePolicies,
+            handler::Phase,
         },
     },
 };
@@ -131,13 +131,7 @@ pub(super) fn webhook_objects(role: &Role) -> Vec<Value> {
 /// Keeps only the fixed entries (fail closed, no match conditions). The webhook creates all others at run time and administrators
 /// tune them; shipping them would overwrite that at every apply.
 fn without_what_the_webhook_keeps(mut object: Value) -> Value {
-    let is_fixed = |entry: &Value| {
-        HANDLERS.iter().any(|handler| {
-            entry["name"] == handler.name
-                && matches!(failure_policies::allowed(handler), [OnFailure::Fail])
-                && (handler.match_conditions)(&FeatureGates::all_on()).is_empty()
-        })
-    };
+    let is_fixed = |entry: &Value| entry["name"].as_str().is_some_and(is_shipped);
     if let Some(entries) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
         entries.retain(is_fixed);
         // Left out rather than empty: applied again, it takes nothing away.
@@ -148,6 +142,11 @@ fn without_what_the_webhook_keeps(mut object: Value) -> Value {
         }
     }
     object
+}
+
+/// Whether the manifests contain the entry of this name, without the component `external-certs`.
+pub fn is_shipped(name: &str) -> bool {
+    HANDLERS.iter().any(|handler| handler.name == name && configuration::is_fixed(handler))
 }
 
 /// Entries of one of our webhook configurations, of this kind, that another program has left there: the name of each, and

@@ -213,7 +213,7 @@ async fn examine_webhook(read: &Reader<'_>, gates: &FeatureGates, findings: &mut
         let kind = wanted.text("/kind");
         let plural = format!("{}s", kind.to_lowercase());
         let config = read.cluster(ADMISSION, &plural, wanted.text("/metadata/name")).await;
-        findings.extend(doctor::webhook_configuration(kind, &config, wanted.list("/webhooks")));
+        findings.extend(doctor::webhook_configuration(kind, &config, wanted.list("/webhooks"), manifests::is_shipped));
         if let Ok(config) = &config {
             let left = manifests::leftovers(kind, config, read.system);
             findings.extend(doctor::leftovers(&left, gates.enabled(gate::EXTERNAL_CERTS)));

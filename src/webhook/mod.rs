@@ -156,10 +156,10 @@ const TABLE: &[&[Handler]] = &[
     .writes()
     .rbac(container_recreate_request::RBAC)
     .own_namespace_rbac(container_recreate_request::OWN_NAMESPACE_RBAC)],
-    // The only entry for Pods that fails closed: in namespaces that are labelled for it.
+    // The only entry for Pods that fails closed: in namespaces that are labelled for it. With PodWebhook off it stays registered, as it
+    // is shipped, and lets every Pod through.
     &[Handler::mutating("mpod-required.kb.io", &["/mutate-pod-required"], PODS, pod::handle_required)
         .fails_closed()
-        .gated(gate::POD_WEBHOOK)
         .within(Namespaces::SidecarsRequired)
         .timeout(5)
         .writes()

@@ -212,6 +212,7 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
         ("daemon={\"socketFile\":\"other.sock\"}", "for runtime containerd only /run/containerd is"),
         ("daemon={\"socketFile\":\"crio/crio.sock\"}", "Set daemon.socketLocation"),
         ("featureGates=\"A=true, ResourceDistributionGate = True\"", "components.resourceDistribution is false"),
+        ("featureGates=\"EnableExternalCerts=1\"", "externalCerts.enabled is false"),
     ] {
         let refusal = refusal(&paths, value)?;
         ensure!(refusal.contains(said), "{value}: {refusal}");

@@ -1,20 +1,20 @@
 //! The webhook configurations against the webhook: it registers what [`HANDLERS`] says, and nothing else.
 //!
 //! CA, selectors, match conditions and time-outs are free. Entries that are there may stay or go as they are. An entry that
-//! has to fail closed stays, for everything that it is made for.
+//! has to fail closed in all namespaces stays, for everything that it is made for.
 
 use serde_json::{Value, json};
 
 use super::cel::{self, by, equal, must, resource_rule, same_but};
 use crate::{
-    api::{feature_gates::FeatureGates, labels},
+    api::labels,
     k8s::account::{self, WEBHOOK},
     webhook::{
         self, HANDLERS,
         server::{
             configuration,
-            failure_policies::{self, FailurePolicies},
-            handler::{Handler, OnFailure, Phase},
+            failure_policies::FailurePolicies,
+            handler::{Handler, Namespaces, Phase},
         },
     },
 };
@@ -56,12 +56,10 @@ fn is_rule() -> String {
     lists.chain([scope]).collect::<Vec<_>>().join(" && ")
 }
 
-/// Entries that have to fail closed and have no match conditions. Others may fail, or not be asked.
+/// Fixed entries that are for every namespace. Others may fail, or not be asked.
 fn always_asked() -> String {
-    let keys = HANDLERS.iter().filter(|handler| {
-        matches!(failure_policies::allowed(handler), [OnFailure::Fail])
-            && (handler.match_conditions)(&FeatureGates::all_on()).is_empty()
-    });
+    let keys =
+        HANDLERS.iter().filter(|handler| configuration::is_fixed(handler) && handler.namespaces == Namespaces::All);
     let keys: Vec<String> = keys.map(key).collect();
     cel::list(&keys.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -141,6 +139,8 @@ mod tests {
     #[test]
     fn the_entry_of_requests_is_always_asked_and_no_other() {
         assert_eq!(always_asked(), "['mutatingwebhookconfigurations/mcontainerrecreaterequest.kb.io']");
+        let required = HANDLERS.iter().find(|handler| handler.name == "mpod-required.kb.io").unwrap();
+        assert_eq!(failure_policies(required), "['Fail']");
     }
 
     #[test]

@@ -54,10 +54,12 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
     })
 }
 
-/// Answers the API server for a Pod that is not to be created without its sidecars.
+/// Answers the API server for a Pod that is not to be created without its sidecars. The entry does not go with the gate: that is
+/// asked here.
 pub fn handle_required(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
     Box::pin(async move {
-        if request.operation != "CREATE" || !request.sub_resource.is_empty() {
+        let is_off = !context.gates.enabled(gate::POD_WEBHOOK);
+        if is_off || request.operation != "CREATE" || !request.sub_resource.is_empty() {
             return Ok(Admitted::unchanged());
         }
         answer(&context, &request, true).await
@@ -532,5 +534,17 @@ mod tests {
         let denied = handle_required(Arc::new(context), request).await.unwrap_err();
         assert!(denied.message.contains("still being read"), "{}", denied.message);
         assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    }
+
+    /// Nobody reads the SidecarSets then.
+    #[tokio::test]
+    async fn with_the_gate_off_a_pod_is_created_without_its_sidecars_where_they_are_required_too() {
+        let gates = FeatureGates::parse(&["PodWebhook=false"], None).unwrap();
+        let client = crate::runtime::fake_api::nobody();
+        let (context, _) = Context::new(gates, client, "kruise-system".into(), Default::default());
+        let request = json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "object": pod("apps.kruise.io/v1alpha1", true, &[])});
+        let request: Request = serde_json::from_value(request).unwrap();
+        let admitted = handle_required(Arc::new(context), request).await.unwrap();
+        assert!(admitted.patch.0.is_empty() && admitted.warnings.is_empty(), "{admitted:?}");
     }
 }

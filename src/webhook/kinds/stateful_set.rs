@@ -61,6 +61,8 @@ const UNKNOWN_TO_V1ALPHA1: [&str; 6] = [
     "scaleStrategy",
     "volumeClaimUpdateStrategy",
 ];
+/// The manifest as `kubectl apply` has sent it last, in JSON.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// A StatefulSet of which every field has the right type.
 #[derive(Clone, Debug)]
@@ -137,7 +139,7 @@ async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
 /// A field has a type that it cannot have.
 pub fn check(gates: &FeatureGates, mut request: Request) -> Result<StatefulSetAdmission, Denied> {
     let sent = request.object.clone();
-    keep_what_v1alpha1_lacks(&mut request);
+    let kept = keep_what_v1alpha1_lacks(&mut request);
     let mut judged = Judged::of(request, |object, is_new| rules::judge(gates, object, is_new), rules::judge_stored)?;
     let gates = Gates {
         template_defaults: !gates.enabled(gate::TEMPLATE_NO_DEFAULTS),
@@ -146,6 +148,7 @@ pub fn check(gates: &FeatureGates, mut request: Request) -> Result<StatefulSetAd
         in_place: inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() },
     };
     let Judged { object, old, found, .. } = &mut judged;
+    found.warnings.extend(kept_by_v1alpha1(&kept, object, gates));
     // By the strategy of the new object: to switch it and to resize in one request is judged too.
     let growing = match old {
         Some(old) if gates.resizes_claims && claims::grow_with_update(object) => claims::changed(old, object, found),
@@ -157,21 +160,49 @@ pub fn check(gates: &FeatureGates, mut request: Request) -> Result<StatefulSetAd
     Ok(StatefulSetAdmission { judged, wanted, gates, growing, overrides })
 }
 
-/// A v1alpha1 client in Go leaves out in every update what its types do not have: that is no wish to remove it.
-fn keep_what_v1alpha1_lacks(request: &mut Request) {
+/// A v1alpha1 client in Go leaves out in every update what its types do not have: that is no wish to remove it. `kubectl apply` of a
+/// manifest that no longer has what it had is one. Returns the fields that are put back.
+fn keep_what_v1alpha1_lacks(request: &mut Request) -> Vec<&'static str> {
     let version = request.object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if request.operation != "UPDATE" || !version.ends_with("/v1alpha1") {
-        return;
+        return Vec::new();
     }
+    let [was_applied, is_applied] = [&request.old_object, &request.object].map(applied_spec);
+    let is_in = |spec: &Object, key: &str| spec.get(key).is_some_and(|value| !value.is_null());
+    let is_removed = |key: &str| {
+        was_applied.as_ref().is_some_and(|spec| is_in(spec, key))
+            && is_applied.as_ref().is_some_and(|spec| !is_in(spec, key))
+    };
     let was = request.old_object.get("spec").and_then(Value::as_object);
     let spec = request.object.get_mut("spec").and_then(Value::as_object_mut);
-    if let (Some(was), Some(spec)) = (was, spec) {
-        for key in UNKNOWN_TO_V1ALPHA1 {
-            if let Some(value) = was.get(key) {
-                set_default(spec, key, value.clone());
-            }
+    let (Some(was), Some(spec)) = (was, spec) else { return Vec::new() };
+    let mut kept = Vec::new();
+    for key in UNKNOWN_TO_V1ALPHA1 {
+        let Some(value) = was.get(key).filter(|value| !value.is_null()) else { continue };
+        if !is_in(spec, key) && !is_removed(key) {
+            spec.insert(key.to_owned(), value.clone());
+            kept.push(key);
         }
     }
+    kept
+}
+
+/// The spec of the manifest that `kubectl apply` has noted in an object.
+fn applied_spec(object: &Value) -> Option<Object> {
+    let mut applied: Value = serde_json::from_str(annotation(object, LAST_APPLIED)).ok()?;
+    match applied.get_mut("spec").map(Value::take) {
+        Some(Value::Object(spec)) => Some(spec),
+        _ => None,
+    }
+}
+
+/// What is said of fields that were put back, but of those that have their default: these would be there again anyway.
+fn kept_by_v1alpha1(kept: &[&str], object: &Value, gates: Gates) -> Vec<String> {
+    let mut defaults = Object::new();
+    set_defaults(&mut defaults, gates);
+    let told = kept.iter().filter(|key| object.pointer(&format!("/spec/{key}")) != defaults.get(**key));
+    told.map(|key| format!("spec.{key} is kept: a client of v1alpha1 may not know it; remove it through v1beta1"))
+        .collect()
 }
 
 fn annotation<'o>(object: &'o Value, key: &str) -> &'o str {

@@ -17,8 +17,8 @@ use crate::{
         HANDLERS,
         announced::ANY,
         server::{
-            failure_policies::FailurePolicies,
-            handler::{Handler, Level, Namespaces, Operation, Phase},
+            failure_policies::{self, FailurePolicies},
+            handler::{Handler, Level, Namespaces, OnFailure, Operation, Phase},
             scope,
         },
     },
@@ -174,6 +174,16 @@ pub fn not_served(entry: &Value) -> Vec<NotServed> {
 
 /// Kruise's API groups.
 const GROUPS: [&str; 2] = [apps::GROUP, policy::GROUP];
+
+/// Whether the entry of a handler has to fail closed and has one form, whatever gates, settings and lists of namespaces say. Such
+/// entries are shipped, so that they refuse before the first webhook runs.
+pub fn is_fixed(handler: &Handler) -> bool {
+    matches!(failure_policies::allowed(handler), [OnFailure::Fail])
+        && handler.gate.is_none()
+        && !handler.namespaces.are_listed()
+        && !handler.injects
+        && (handler.match_conditions)(&FeatureGates::all_on()).is_empty()
+}
 
 /// The entry of one handler.
 pub fn render(handler: &Handler, wanted: &Wanted<'_>) -> Value {
@@ -364,6 +374,13 @@ pub fn plan(current: &Value, phase: Phase, wanted: &Wanted<'_>) -> Vec<Value> {
     operations
 }
 
+/// The entries of one phase that these gates want and that a live configuration does not have.
+pub fn missing(current: &Value, phase: Phase, gates: &FeatureGates) -> Vec<&'static str> {
+    let is_there = |name: &str| current["webhooks"].as_array().into_iter().flatten().any(|entry| entry["name"] == name);
+    let wanted = HANDLERS.iter().filter(|handler| handler.phase == phase && handler.is_active(gates));
+    wanted.map(|handler| handler.name).filter(|name| !is_there(name)).collect()
+}
+
 /// The namespaces that entries for those list now.
 pub fn listed(current: &Value, namespaces: Namespaces) -> Vec<String> {
     let entries = entries_of(current, |handler| handler.namespaces == namespaces);
@@ -402,7 +419,6 @@ pub fn had_another_ca(current: &Value, endpoint: &Endpoint, ca_bundle: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::webhook::server::handler::OnFailure;
 
     const PHASES: [Phase; 2] = [Phase::Mutating, Phase::Validating];
 
@@ -492,7 +508,7 @@ mod tests {
         }
     }
 
-    /// As the manifests ship them: one fixed entry, or no list at all.
+    /// As the manifests ship them: the fixed entries, or no list at all.
     #[test]
     fn what_is_missing_is_added_at_once_and_what_is_there_stays() {
         let all = Setting::of(all_gates());
@@ -500,16 +516,29 @@ mod tests {
         for phase in PHASES {
             let full = all.patched(all.installed(phase), phase);
             let mut config = full.clone();
-            config["webhooks"]
-                .as_array_mut()
-                .unwrap()
-                .retain(|entry| entry["name"] == "mcontainerrecreaterequest.kb.io");
+            let fixed: Vec<&str> = HANDLERS.iter().filter(|h| is_fixed(h)).map(|h| h.name).collect();
+            assert_eq!(fixed, ["mcontainerrecreaterequest.kb.io", "mpod-required.kb.io"]);
+            let shipped = |entry: &Value| fixed.iter().any(|name| entry["name"] == *name);
+            config["webhooks"].as_array_mut().unwrap().retain(shipped);
             if entries(&config).is_empty() {
                 config.as_object_mut().unwrap().remove("webhooks");
             }
             let completed = all.patched(config, phase);
             assert_eq!(sorted(&completed), sorted(&full));
             assert_eq!(all.plan(&completed, phase), Vec::<Value>::new());
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_by_what_the_gates_want() {
+        let (all, off) = (Setting::of(all_gates()), FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
+        for phase in PHASES {
+            assert_eq!(missing(&Value::Null, phase, &all.gates), names(phase));
+            let mut config = all.patched(all.installed(phase), phase);
+            assert_eq!(missing(&config, phase, &all.gates), [""; 0]);
+            let first = config["webhooks"].as_array_mut().unwrap().remove(0);
+            assert_eq!(missing(&config, phase, &all.gates), [first["name"].as_str().unwrap()]);
+            assert_eq!(missing(&config, phase, &off), [""; 0], "it belongs to a gate that is off");
         }
     }
 
@@ -521,8 +550,9 @@ mod tests {
         for (field, value) in
             [("failurePolicy", json!("Ignore")), ("timeoutSeconds", json!(5)), ("namespaceSelector", json!({"a": 1}))]
         {
-            config["webhooks"][2][field] = value;
+            config["webhooks"][3][field] = value;
         }
+        assert_eq!(config["webhooks"][3]["name"], "mcloneset.kb.io");
         config["webhooks"].as_array_mut().unwrap().push(json!({ "name": "other.example.com", "clientConfig": {
             "service": { "namespace": "other", "name": "webhook", "path": "/mutate-pod" } } }));
         assert_eq!(setting.plan(&config, Phase::Mutating), Vec::<Value>::new());
@@ -534,12 +564,13 @@ mod tests {
         let shipped = Setting::of(FeatureGates::default());
         let mut elsewhere = Setting::of(FeatureGates::default());
         elsewhere.endpoint = Endpoint::Service { namespace: "elsewhere".into(), name: "kruise-webhook-service".into() };
-        let selector = |config: &Value| {
+        let selector = |config: &Value, name: &str| {
             let entries = config["webhooks"].as_array().unwrap();
-            entries.iter().find(|entry| entry["name"] == "mpod.kb.io").unwrap()["namespaceSelector"].clone()
+            entries.iter().find(|entry| entry["name"] == name).unwrap()["namespaceSelector"].clone()
         };
         let mut config = elsewhere.patched(shipped.installed(Phase::Mutating), Phase::Mutating);
-        assert_eq!(selector(&config), scope::ordinary("elsewhere"));
+        assert_eq!(selector(&config, "mpod.kb.io"), scope::ordinary("elsewhere"));
+        assert_eq!(selector(&config, "mpod-required.kb.io"), scope::sidecars_required("elsewhere"));
         assert_eq!(elsewhere.plan(&config, Phase::Mutating), Vec::<Value>::new());
         // one that the installer has written
         let index = entries(&config).iter().position(|name| *name == "mpod.kb.io").unwrap();
@@ -606,6 +637,7 @@ mod tests {
         let off = Setting::of(FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
         let without = off.patched(on.installed(Phase::Mutating), Phase::Mutating);
         assert!(!entries(&without).contains(&"mpod.kb.io"));
+        assert!(entries(&without).contains(&"mpod-required.kb.io"), "no gate takes away what is shipped");
         let back = on.patched(without, Phase::Mutating);
         assert!(entries(&back).contains(&"mpod.kb.io"));
         assert_eq!(on.plan(&back, Phase::Mutating), Vec::<Value>::new());
@@ -727,10 +759,9 @@ mod tests {
             entry["failurePolicy"] = "Ignore".into();
         }
         let config = setting.patched(config, Phase::Mutating);
-        let fails: Vec<&Value> =
-            config["webhooks"].as_array().unwrap().iter().filter(|entry| entry["failurePolicy"] == "Fail").collect();
-        assert_eq!(fails.len(), 1);
-        assert_eq!(fails[0]["name"], "mcontainerrecreaterequest.kb.io");
+        let fails = config["webhooks"].as_array().unwrap().iter().filter(|entry| entry["failurePolicy"] == "Fail");
+        let fails: Vec<&Value> = fails.map(|entry| &entry["name"]).collect();
+        assert_eq!(fails, ["mcontainerrecreaterequest.kb.io", "mpod-required.kb.io"]);
     }
 
     #[test]

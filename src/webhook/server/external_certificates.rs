@@ -1,7 +1,8 @@
 //! Certificates that somebody else renews (gate EnableExternalCerts): from the Secret, or from a directory.
 //!
 //! - Owns: nothing. The registration is shipped complete ([`configuration::complete`](super::configuration::complete)),
-//!   whoever renews the certificates writes the CA into it, and this role has no right to.
+//!   whoever renews the certificates writes the CA into it, and this role has no right to. Where it may read the registration,
+//!   the component `external-certs` is not installed: then entries that are missing are reported, since nobody adds them.
 //! - Never: serves before there is a certificate that `ca.crt` vouches for. One that is bad takes nothing away: the one
 //!   before stays.
 
@@ -16,6 +17,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use rustls::server::danger::ClientCertVerifier;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
         },
         clock,
     },
-    webhook::server::{callers::Callers, installation, metrics::Metrics, retry::Retry},
+    webhook::server::{callers::Callers, configuration, handler::Phase, installation, metrics::Metrics, retry::Retry},
 };
 
 /// How often the certificates are looked at whatever the watch says. Files have no watch.
@@ -106,9 +108,11 @@ impl External {
         let mut serving: Option<Material> = None;
         let mut events = self.events();
         let mut retry = Retry::new();
+        let (mut told, mut may_look) = (Vec::new(), true);
         loop {
             let pass = self.sync(&mut serving, tls).await.map(|()| RESYNC);
             let wait = retry.wait(pass, "no new certificate is served", &self.problem);
+            may_look = may_look && self.report_missing(&mut told).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}
@@ -133,6 +137,34 @@ impl External {
         }
         installation::bind(&self.client, &self.gates).await?;
         Ok(())
+    }
+
+    /// Reports entries that nobody adds: the manifests have all of them only with the component `external-certs`. `told` is what was
+    /// reported last. False: the registration cannot be read, as with that component, which ships it complete.
+    async fn report_missing(&self, told: &mut Vec<&'static str>) -> bool {
+        let mut missing = Vec::new();
+        for phase in [Phase::Mutating, Phase::Validating] {
+            let current = match installation::read(&self.client, phase).await {
+                Ok(current) => current,
+                Err(kube::Error::Api(status)) if status.code == 403 => return false,
+                Err(kube::Error::Api(status)) if status.code == 404 => Value::Null,
+                Err(error) => {
+                    tracing::warn!(%error, "looking for the entries of the webhook configurations");
+                    return true;
+                }
+            };
+            missing.extend(configuration::missing(&current, phase, &self.gates));
+        }
+        self.metrics.entries_missing.set(i64::try_from(missing.len()).unwrap_or(i64::MAX));
+        if !missing.is_empty() && missing != *told {
+            tracing::error!(
+                ?missing,
+                "the webhook configurations lack entries, and with EnableExternalCerts the webhook adds none: apply the component \
+                 external-certs (with Helm: externalCerts.enabled=true)"
+            );
+        }
+        *told = missing;
+        true
     }
 
     async fn read(&self) -> Result<SecretData, ExternalError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::webhook::{
     HANDLERS,
-    server::handler::{Handler, OnFailure, Operation},
+    server::handler::{Handler, Namespaces, OnFailure, Operation},
 };
 
 impl OnFailure {
@@ -28,6 +28,8 @@ pub fn allowed(handler: &Handler) -> &'static [OnFailure] {
         // Removing a finalizer has to pass while the webhook is down.
         Operation::Update => &[OnFailure::Ignore],
         _ if handler.name == TRUSTED => &[OnFailure::Fail],
+        // Whose label says that no Pod is created there without its sidecars.
+        _ if handler.namespaces == Namespaces::SidecarsRequired => &[OnFailure::Fail],
         _ => &[OnFailure::Fail, OnFailure::Ignore],
     }
 }
@@ -56,6 +58,13 @@ pub enum FailurePolicyError {
          themselves; remove it from the setting (key failure-policies of the ConfigMap kruise-feature-gates)"
     )]
     Trusted(&'static str),
+    /// Where sidecars are required, no Pod is created without them.
+    #[error(
+        "failure policy {0}=Ignore is not allowed: the label kruise.rs/sidecars: required of a namespace says that no Pod is \
+         created there without its sidecars; take the label away where it may be, and remove the entry from the setting (key \
+         failure-policies of the ConfigMap kruise-feature-gates)"
+    )]
+    Required(&'static str),
 }
 
 impl FailurePolicies {
@@ -79,7 +88,8 @@ impl FailurePolicies {
             if !allowed(handler).contains(&policy) {
                 return Err(match handler.target.operation {
                     Operation::Update => FailurePolicyError::Update(handler.name),
-                    _ => FailurePolicyError::Trusted(handler.name),
+                    _ if handler.name == TRUSTED => FailurePolicyError::Trusted(handler.name),
+                    _ => FailurePolicyError::Required(handler.name),
                 });
             }
             policies.insert(handler.name, policy);
@@ -117,6 +127,7 @@ mod tests {
     fn an_entry_with_one_allowed_policy_always_has_it() {
         let none = FailurePolicies::default();
         assert_eq!(of(&none, TRUSTED), Some(OnFailure::Fail));
+        assert_eq!(of(&none, "mpod-required.kb.io"), Some(OnFailure::Fail));
         assert_eq!(of(&none, "mcloneset-update.kb.io"), Some(OnFailure::Ignore));
         for handler in HANDLERS.iter() {
             assert!(allowed(handler).contains(&handler.on_failure), "{}", handler.name);
@@ -135,6 +146,10 @@ mod tests {
                 "failure policy mcontainerrecreaterequest.kb.io=Ignore is not allowed: users could then write the instance \
                  ids and preStop hooks of requests themselves; remove it from the setting (key failure-policies of the \
                  ConfigMap kruise-feature-gates)",
+            ),
+            (
+                "mpod-required.kb.io=Ignore",
+                "failure policy mpod-required.kb.io=Ignore is not allowed: the label kruise.rs/sidecars: required of a namespace",
             ),
         ] {
             let error = FailurePolicies::parse(text).unwrap_err().to_string();

@@ -239,10 +239,7 @@ impl Installation {
         namespaces: &Scopes,
         lasting: &mut Lasting,
     ) -> Result<(bool, Option<Duration>), SyncError> {
-        let (plural, name) = match phase {
-            Phase::Mutating => ("mutatingwebhookconfigurations", CONFIGURATION),
-            Phase::Validating => ("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
-        };
+        let (plural, name) = configuration_of(phase);
         let base = kube::core::Request::new(path::of_cluster(GROUP[0], "v1", plural));
         let failed = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 404 => SyncError::NoConfiguration(name),
@@ -251,9 +248,7 @@ impl Installation {
         let build = |error| SyncError::Configuration(name, kube::Error::BuildRequest(error));
         let params = PatchParams { field_manager: Some("kruise-webhook".into()), ..PatchParams::default() };
         for attempt in 1.. {
-            // Raw JSON: entries of others may have fields that this library does not know.
-            let get = base.get(name, &GetParams::default()).map_err(build)?;
-            let current: Value = self.client.request(get).await.map_err(failed)?;
+            let current = read(&self.client, phase).await.map_err(failed)?;
             let now = clock::now().mono;
             let keep = |lingering: &mut Lingering, known: Option<&Union>, listed: Vec<String>| {
                 known.map(|known| lingering.keep(&known.beside(&listed), listed, now)).unzip()
@@ -323,6 +318,22 @@ impl Installation {
         }
         registered.send_replace(selected);
     }
+}
+
+/// The webhook configuration of one phase: its resource and its name.
+const fn configuration_of(phase: Phase) -> (&'static str, &'static str) {
+    match phase {
+        Phase::Mutating => ("mutatingwebhookconfigurations", CONFIGURATION),
+        Phase::Validating => ("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
+    }
+}
+
+/// The live webhook configuration of one phase. Raw JSON: entries of others may have fields that this library does not know.
+pub(super) async fn read(client: &Client, phase: Phase) -> kube::Result<Value> {
+    let (plural, name) = configuration_of(phase);
+    let base = kube::core::Request::new(path::of_cluster(GROUP[0], "v1", plural));
+    let get = base.get(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+    client.request(get).await
 }
 
 /// The policy that protects against deletion is in force while its gate is on.

@@ -39,6 +39,8 @@ pub struct Metrics {
     pub latency: Family<WebhookLabels, Histogram, fn() -> Histogram>,
     /// When the serving certificate ends, in seconds since 1970.
     pub certificate_expiry: Gauge,
+    /// Entries that the webhook configurations lack and that nobody adds.
+    pub entries_missing: Gauge,
 }
 
 impl Default for Metrics {
@@ -49,6 +51,7 @@ impl Default for Metrics {
             requests: Family::default(),
             latency: Family::new_with_constructor(histogram),
             certificate_expiry: Gauge::default(),
+            entries_missing: Gauge::default(),
         }
     }
 }
@@ -70,6 +73,11 @@ impl Metrics {
             "kruise_webhook_certificate_expiry_seconds",
             "When the serving certificate ends, since 1970",
             &self.certificate_expiry,
+        );
+        all.register(
+            "kruise_webhook_entries_missing",
+            "Entries that the webhook configurations lack and that nobody adds",
+            &self.entries_missing,
         );
     }
 }

@@ -313,6 +313,9 @@ mod tests {
         }
         let (off, _stop) = shared(FeatureGates::parse(&["PodWebhook=false"], None).unwrap());
         assert_eq!(send(&off, call("/mutate-pod", "application/json", "{}")).await.0, 404);
+        let required = HANDLERS.iter().find(|handler| handler.name == "mpod-required.kb.io").unwrap();
+        let (code, body) = send(&off, call(required.paths[0], "application/json", review(required, json!({})))).await;
+        assert!(code == 200 && body.contains(r#""allowed":true"#), "its entry is shipped and fails closed: {body}");
         let (external, _stop) =
             shared(FeatureGates::parse(&["PodWebhook=false,EnableExternalCerts=true"], None).unwrap());
         let (code, body) =

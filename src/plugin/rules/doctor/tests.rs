@@ -115,7 +115,7 @@ fn what_may_not_be_read_is_unknown_in_every_check() {
         feature_gates(&no).0,
     ];
     all.extend(custom_resources(&[crd]));
-    all.extend(webhook_configuration("MutatingWebhookConfiguration", &no, &[]));
+    all.extend(webhook_configuration("MutatingWebhookConfiguration", &no, &[], |_| true));
     all.push(gated_binding("b", "G", true, &Err(Lack::NotPermitted)));
     all.extend(gated_rights(("c", "b", "G"), true, &Err(Lack::NotPermitted)));
     all.extend(daemons(&no, &no, &no, &gates));
@@ -190,8 +190,24 @@ fn a_missing_entry_matters_by_its_failure_policy() {
             vec!["Fail the MutatingWebhookConfiguration does not exist: requests are neither checked nor completed"],
         ),
     ] {
-        assert_eq!(all_said(&webhook_configuration("MutatingWebhookConfiguration", &config, &wanted)), expected);
+        let findings = webhook_configuration("MutatingWebhookConfiguration", &config, &wanted, |_| true);
+        assert_eq!(all_said(&findings), expected);
     }
+}
+
+#[test]
+fn a_missing_entry_is_for_whoever_adds_it() {
+    let wanted: Vec<Value> = crate::manifests::registrations(&FeatureGates::default())
+        .iter()
+        .flat_map(|registration| registration.list("/webhooks").to_vec())
+        .collect();
+    let none = Ok(json!({ "webhooks": [] }));
+    let findings = webhook_configuration("MutatingWebhookConfiguration", &none, &wanted, crate::manifests::is_shipped);
+    let applied = findings.iter().filter(|finding| finding.advice.starts_with("kubectl apply -k manifests/"));
+    let applied: Vec<&str> = applied.map(|finding| finding.text.as_str()).collect();
+    assert_eq!(applied, ["mcontainerrecreaterequest.kb.io is missing", "mpod-required.kb.io is missing"]);
+    let others = findings.iter().filter(|finding| finding.advice.starts_with("the running webhook adds it"));
+    assert_eq!(others.count(), wanted.len() - applied.len());
 }
 
 #[test]

@@ -12,8 +12,14 @@ use crate::{api::kinds::KINDS, k8s::certificate, plugin::rules::JsonPointer};
 /// Certificates that end sooner than this are worth a warning: they should have been renewed long before.
 const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// The registration of the webhooks. `wanted` are the entries that this release installs.
-pub fn webhook_configuration(kind: &str, config: &Fact, wanted: &[Value]) -> Vec<Finding> {
+/// The registration of the webhooks. `wanted` are the entries that there are with this release; by its name, `is_shipped` tells those
+/// that the manifests contain. The running webhook adds the others.
+pub fn webhook_configuration(
+    kind: &str,
+    config: &Fact,
+    wanted: &[Value],
+    is_shipped: impl Fn(&str) -> bool,
+) -> Vec<Finding> {
     const CHECK: &str = "webhook configuration";
     let config = match config {
         Ok(config) => config,
@@ -33,12 +39,15 @@ pub fn webhook_configuration(kind: &str, config: &Fact, wanted: &[Value]) -> Vec
     for wanted in wanted {
         let name = wanted.text("/name");
         let Some(entry) = entries.iter().find(|entry| entry.text("/name") == name) else {
+            let advice = if is_shipped(name) {
+                "kubectl apply -k manifests/, then look at the webhook's log"
+            } else {
+                "the running webhook adds it: look at its log (kubectl -n kruise-system logs -l control-plane=webhook); with \
+                 EnableExternalCerts it adds none: apply the component external-certs"
+            };
             findings.push(match wanted.text("/failurePolicy") {
-                "Fail" => {
-                    let advice = "kubectl apply -k manifests/, then look at the webhook's log";
-                    finding(CHECK, Verdict::Fail, format!("{name} is missing"), advice)
-                }
-                _ => finding(CHECK, Verdict::Warn, format!("{name} is missing, or its feature gate is off"), ""),
+                "Fail" => finding(CHECK, Verdict::Fail, format!("{name} is missing"), advice),
+                _ => finding(CHECK, Verdict::Warn, format!("{name} is missing, or its feature gate is off"), advice),
             });
             continue;
         };

@@ -725,3 +725,49 @@ fn shortfall_10_1_a_client_of_v1alpha1_loses_nothing() {
         assert!(UNKNOWN_TO_V1ALPHA1.iter().all(|key| removed[*key] != stored[*key]), "{version} {operation}");
     }
 }
+
+#[test]
+fn a_client_of_v1alpha1_is_told_what_is_put_back_and_may_remove_what_kubectl_has_applied() {
+    let lifecycle = json!({"preDelete": {"labelsHandler": {"a": "b"}}});
+    let alpha = |spec: Value, applied: Option<Value>| {
+        let mut object = set(spec);
+        object["apiVersion"] = "apps.kruise.io/v1alpha1".into();
+        match applied {
+            Some(spec) => with_annotation(object, LAST_APPLIED, &json!({"spec": spec}).to_string()),
+            None => object,
+        }
+    };
+    let full = json!({"reserveOrdinals": [1], "lifecycle": lifecycle,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"}});
+    let told = |fields: &[&str]| -> Vec<String> {
+        let tell = |field: &&str| {
+            format!("spec.{field} is kept: a client of v1alpha1 may not know it; remove it through v1beta1")
+        };
+        fields.iter().map(tell).collect()
+    };
+    let kept = |was_applied: Option<Value>, is_applied: Option<Value>| {
+        let request = update(alpha(full.clone(), was_applied), alpha(json!({"replicas": 2}), is_applied));
+        let (stored, warnings) = stored_with(&FeatureGates::default(), request);
+        let there = |key: &str| stored["spec"].get(key) == Some(&full[key]);
+        assert!(there("persistentVolumeClaimRetentionPolicy"), "the default: {stored}");
+        (there("reserveOrdinals"), there("lifecycle"), warnings)
+    };
+    let both = told(&["lifecycle", "reserveOrdinals"]);
+    // A client in Go: no manifest, or that of somebody before it, which it hands on.
+    assert_eq!(kept(None, None), (true, true, both.clone()));
+    assert_eq!(kept(Some(full.clone()), Some(full.clone())), (true, true, both.clone()));
+    // A manifest that has it no longer, that has never had it, and none any more.
+    let without = json!({"replicas": 2, "lifecycle": null});
+    assert_eq!(kept(Some(full.clone()), Some(without.clone())), (false, false, vec![]));
+    let had = json!({"lifecycle": lifecycle});
+    assert_eq!(kept(Some(had), Some(without.clone())), (true, false, told(&["reserveOrdinals"])));
+    assert_eq!(kept(Some(without.clone()), Some(without.clone())), (true, true, both.clone()));
+    assert_eq!(kept(None, Some(without)), (true, true, both.clone()));
+    assert_eq!(kept(Some(full.clone()), None), (true, true, both.clone()));
+    // What is not JSON, or no manifest, says nothing.
+    for odd in ["", "{", "7", r#"{"spec": 7}"#] {
+        let old = alpha(full.clone(), Some(full.clone()));
+        let new = with_annotation(alpha(json!({}), None), LAST_APPLIED, odd);
+        assert_eq!(stored_with(&FeatureGates::default(), update(old, new)).1, both, "{odd}");
+    }
+}

@@ -12,6 +12,8 @@ const NAME: &str = "webhook.example.svc";
 /// An API server with one Secret, in which everything but a read is an error of the program.
 struct Server {
     secret: Mutex<Option<SecretData>>,
+    /// The answer to who reads a webhook configuration.
+    registration: Mutex<(u16, Value)>,
     asked: Mutex<Vec<String>>,
 }
 
@@ -31,17 +33,22 @@ impl Server {
 
     fn answer(&self, method: &http::Method, path: &str) -> (u16, Value) {
         self.asked.lock().unwrap().push(format!("{method} {path}"));
-        let missing =
-            json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"});
+        if path.contains("webhookconfigurations/") {
+            return self.registration.lock().unwrap().clone();
+        }
         match (path, &*self.secret.lock().unwrap()) {
             ("/api/v1/namespaces/kruise-system/secrets/certs", Some(data)) => {
                 let data: serde_json::Map<String, Value> =
                     data.iter().map(|(key, value)| (key.clone(), STANDARD.encode(value).into())).collect();
                 (200, json!({"metadata": {"name": "certs"}, "data": data}))
             }
-            _ => (404, missing),
+            _ => failure(404, "NotFound"),
         }
     }
+}
+
+fn failure(code: u16, reason: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no"}))
 }
 
 fn made(dns_name: &str) -> SecretData {
@@ -66,7 +73,8 @@ fn external(client: Client, source: Source) -> External {
 }
 
 fn from_secret(data: Option<SecretData>) -> (Arc<Server>, External) {
-    let server = Arc::new(Server { secret: Mutex::new(data), asked: Mutex::default() });
+    let registration = Mutex::new(failure(404, "NotFound"));
+    let server = Arc::new(Server { secret: Mutex::new(data), registration, asked: Mutex::default() });
     let source = Source::Secret { namespace: "kruise-system".into(), name: "certs".into() };
     let external = external(server.client(), source);
     (server, external)
@@ -103,7 +111,7 @@ async fn nothing_is_served_before_there_is_a_certificate_and_a_bad_one_takes_not
 }
 
 #[tokio::test]
-async fn neither_the_secret_nor_the_registration_is_written_or_even_looked_at() {
+async fn neither_the_secret_nor_the_registration_is_written_to_serve_a_certificate() {
     let (server, external) = from_secret(Some(made(NAME)));
     let (tls, _ready) = watch::channel(None);
     external.sync(&mut None, &tls).await.unwrap();
@@ -117,6 +125,34 @@ async fn neither_the_secret_nor_the_registration_is_written_or_even_looked_at() 
             ),
         ]
     );
+}
+
+#[tokio::test]
+async fn entries_that_nobody_adds_are_reported_until_they_are_there_or_cannot_be_seen() {
+    let (server, external) = from_secret(None);
+    let mut told = Vec::new();
+    let mut look = async |answer: (u16, Value)| {
+        *server.registration.lock().unwrap() = answer;
+        let again = external.report_missing(&mut told).await;
+        (again, told.clone(), external.metrics.entries_missing.get())
+    };
+    let wanted: Vec<&str> = [Phase::Mutating, Phase::Validating]
+        .into_iter()
+        .flat_map(|phase| configuration::missing(&Value::Null, phase, &external.gates))
+        .collect();
+    assert!(wanted.contains(&"mpod.kb.io") && wanted.contains(&"vpodunavailablebudget.kb.io"), "{wanted:?}");
+    let count = i64::try_from(wanted.len()).unwrap();
+    assert_eq!(look(failure(404, "NotFound")).await, (true, wanted.clone(), count), "no configuration at all");
+    assert_eq!(look(failure(500, "InternalError")).await, (true, wanted.clone(), count), "nothing new is known");
+    let with = |names: &[&str]| {
+        let entries: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        (200, json!({"metadata": {"name": "x"}, "webhooks": entries}))
+    };
+    let (again, missing, _) = look(with(&["mcontainerrecreaterequest.kb.io"])).await;
+    assert!(again && missing.len() == wanted.len() - 1, "what the manifests have without the component: {missing:?}");
+    assert_eq!(look(with(&wanted)).await, (true, vec![], 0));
+    assert!(!look(failure(403, "Forbidden")).await.0, "the rights of the component");
+    assert!(server.asked.lock().unwrap().iter().all(|asked| asked.starts_with("GET ")));
 }
 
 #[tokio::test]
