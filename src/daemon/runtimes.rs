@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 
@@ -37,10 +37,19 @@ pub struct Socket {
     pub place: usize,
 }
 
+/// The runtimes that have answered.
+#[derive(Default)]
+struct Known {
+    /// By the name that container ids carry.
+    by_name: BTreeMap<String, (Socket, Client)>,
+    /// The daemon asks them: none takes the place of another one any more.
+    in_use: bool,
+}
+
 /// The runtimes that have answered, by the name that container ids carry.
 #[derive(Clone)]
 pub struct Runtimes {
-    known: Arc<RwLock<BTreeMap<String, (Socket, Client)>>>,
+    known: Arc<RwLock<Known>>,
     /// Sockets that exist and have not answered yet.
     unanswered: Arc<Mutex<BTreeSet<PathBuf>>>,
     count: Arc<watch::Sender<usize>>,
@@ -65,12 +74,16 @@ impl Default for Runtimes {
 impl Runtimes {
     /// The runtime with this name.
     pub fn get(&self, name: &str) -> Option<Client> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).map(|(_, client)| client.clone())
+        self.known().by_name.get(name).map(|(_, client)| client.clone())
     }
 
     /// Names of all runtimes.
     pub fn names(&self) -> Vec<String> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.known().by_name.keys().cloned().collect()
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sockets that exist and have not answered yet, for messages. None: of all runtimes it is known who they are.
@@ -95,16 +108,22 @@ impl Runtimes {
         self.offer(name, Socket::default(), client);
     }
 
-    /// Adds a runtime, unless one with the same name and a lower place has answered. Returns the socket that is not used
+    /// Adds a runtime, unless one with the same name is in use or has a lower place. Returns the socket that is not used
     /// then, or not any more.
     fn offer(&self, name: String, socket: Socket, client: Client) -> Option<Socket> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.get(&name).is_some_and(|(other, _)| other.place < socket.place) {
+        if known.by_name.get(&name).is_some_and(|(other, _)| known.in_use || other.place < socket.place) {
             return Some(socket);
         }
-        let before = known.insert(name, (socket, client));
-        self.count.send_replace(known.len());
+        let before = known.by_name.insert(name, (socket, client));
+        self.count.send_replace(known.by_name.len());
         before.map(|(socket, _)| socket)
+    }
+
+    /// From now on the runtimes are asked about containers. One that comes later under a name that is taken is not used: it
+    /// does not know the containers of the other one, and they would look as if they had ended.
+    pub fn use_begins(&self) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).in_use = true;
     }
 
     /// Waits until at least one runtime has answered.
@@ -116,7 +135,7 @@ impl Runtimes {
 }
 
 /// Tries one socket until it answers, then follows its container events, unless the runtime would withhold them from
-/// kubelet. Of two runtimes with the same name the first in the order of the candidates is used.
+/// kubelet. Of two runtimes with the same name that answer before any is used, the first in the order of the candidates is.
 /// `first_look` is dropped after the first try, `changed` gets the UID of a Pod whose containers changed.
 pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Sender<()>, changed: mpsc::Sender<String>) {
     let mut client = None;
@@ -143,7 +162,7 @@ pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Send
     if let Some(unused) = runtimes.offer(version.runtime_name.clone(), socket, client.clone()) {
         tracing::warn!(
             unused = %unused.path.display(), runtime = version.runtime_name,
-            "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one to use"
+            "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one a daemon uses that starts"
         );
     }
     // After it is known: at no time it is neither.
@@ -290,17 +309,36 @@ mod tests {
         task.abort();
     }
 
+    fn used(runtimes: &Runtimes) -> usize {
+        runtimes.known().by_name["containerd"].0.place
+    }
+
+    /// The place of the socket that is not used.
+    fn offered(runtimes: &Runtimes, name: &str, place: usize) -> Option<usize> {
+        let socket = Socket { path: format!("/run/{place}").into(), place };
+        let client = Client::new(socket.path.clone());
+        runtimes.offer(name.into(), socket, client).map(|unused| unused.place)
+    }
+
     #[tokio::test]
     async fn of_two_runtimes_with_the_same_name_the_first_candidate_is_used_whoever_answers_first() {
-        let used = |runtimes: &Runtimes| runtimes.known.read().unwrap()["containerd"].0.place;
         for order in [[0, 1], [1, 0]] {
             let runtimes = Runtimes::default();
-            let unused = order.map(|place| {
-                let socket = Socket { path: format!("/run/{place}").into(), place };
-                let client = Client::new(socket.path.clone());
-                runtimes.offer("containerd".into(), socket, client).map(|unused| unused.place)
-            });
+            let unused = order.map(|place| offered(&runtimes, "containerd", place));
             assert_eq!((used(&runtimes), unused), (0, [None, Some(1)]), "{order:?}");
+        }
+    }
+
+    /// A request that has asked one of them for its container would take the silence of the other for the end of it.
+    #[tokio::test]
+    async fn a_runtime_that_is_in_use_is_not_replaced_by_one_with_the_same_name() {
+        for place in [0, 1, 2] {
+            let runtimes = Runtimes::default();
+            assert_eq!(offered(&runtimes, "containerd", 1), None);
+            runtimes.use_begins();
+            assert_eq!((offered(&runtimes, "containerd", place), used(&runtimes)), (Some(place), 1), "{place}");
+            assert_eq!(offered(&runtimes, "cri-o", place), None, "another name is free");
+            assert_eq!(runtimes.names(), ["containerd", "cri-o"]);
         }
     }
 
