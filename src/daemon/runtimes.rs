@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use super::stops::Stops;
 use crate::{
@@ -23,6 +26,8 @@ use crate::{
 
 /// How long to wait before a socket that did not answer is tried again.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// A runtime that starts answers within this time after its socket was seen. One that does not is no runtime until it answers.
+const START_UP: Duration = Duration::from_secs(60);
 /// How long to wait before a broken event stream is opened again.
 const EVENTS_RETRY: Duration = Duration::from_secs(5);
 /// preStop hooks that are run at once: each is a process in a container, or a connection to one.
@@ -50,7 +55,7 @@ struct Known {
 #[derive(Clone)]
 pub struct Runtimes {
     known: Arc<RwLock<Known>>,
-    /// Sockets that exist and have not answered yet.
+    /// Sockets whose runtimes may be starting: they exist, and have not answered yet.
     unanswered: Arc<Mutex<BTreeSet<PathBuf>>>,
     count: Arc<watch::Sender<usize>>,
     /// Stops in progress, of all tasks: every task that can stop a container has access to them.
@@ -86,17 +91,17 @@ impl Runtimes {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sockets that exist and have not answered yet, for messages. None: of all runtimes it is known who they are.
+    /// Sockets whose runtimes may be starting, for messages. None: of all runtimes it is known who they are.
     pub fn unanswered(&self) -> Option<String> {
         let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         let paths: Vec<String> = unanswered.iter().map(|path| path.display().to_string()).collect();
         (!paths.is_empty()).then(|| paths.join(", "))
     }
 
-    /// Notes whether a socket exists that has not answered yet.
-    pub(super) fn note_unanswered(&self, socket: &Path, is_there: bool) {
+    /// Notes whether behind a socket that has not answered yet a runtime may be starting.
+    pub(super) fn note_unanswered(&self, socket: &Path, may_be_starting: bool) {
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_there {
+        if may_be_starting {
             unanswered.insert(socket.to_owned());
         } else {
             unanswered.remove(socket);
@@ -140,12 +145,15 @@ impl Runtimes {
 pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Sender<()>, changed: mpsc::Sender<String>) {
     let mut client = None;
     let mut first_look = Some(first_look);
+    let mut seen: Option<Instant> = None;
     let (client, version) = loop {
         match probe(&socket.path, &mut client).await {
             Ok(found) => break found,
             Err(error) => {
+                seen = socket.path.exists().then(|| seen.unwrap_or_else(Instant::now));
                 // One that refuses the call has answered: it is no runtime.
-                runtimes.note_unanswered(&socket.path, error.may_pass() && socket.path.exists());
+                let is_new = seen.is_some_and(|at| at.elapsed() < START_UP);
+                runtimes.note_unanswered(&socket.path, error.may_pass() && is_new);
                 if first_look.take().is_some() {
                     tracing::debug!(socket = %socket.path.display(), %error, "no runtime here yet");
                 }
@@ -362,6 +370,27 @@ mod tests {
         while runtimes.unanswered().is_some() {
             tokio::task::yield_now().await;
         }
+        task.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_nobody_serves_is_waited_for_only_as_long_as_a_runtime_takes_to_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dead.sock");
+        std::fs::write(&path, "").unwrap();
+        let runtimes = Runtimes::default();
+        let socket = Socket { path: path.clone(), place: 0 };
+        let task = tokio::spawn(discover(socket, runtimes.clone(), mpsc::channel(1).0, mpsc::channel(1).0));
+        let is_late_after = async |seconds| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            runtimes.unanswered().is_some()
+        };
+        assert!(is_late_after(45).await);
+        assert!(!is_late_after(30).await);
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_late_after(15).await);
+        std::fs::write(&path, "").unwrap();
+        assert!(is_late_after(15).await, "the socket is a new one");
         task.abort();
     }
 
