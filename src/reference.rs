@@ -86,6 +86,9 @@ fn kind(page: &mut String, definition: &Value) {
         .collect();
     let short: Vec<String> = list(&names["shortNames"]).iter().map(|name| format!("`{}`", text(name))).collect();
     let _ = writeln!(page, "\n## {kind}\n\n{}\n", prose(text(&schema["description"])));
+    for rule in messages(schema) {
+        let _ = writeln!(page, "Rule: {rule}.\n");
+    }
     let _ = writeln!(page, "| | |\n|---|---|\n| served as | {} |", served.join(", "));
     let _ = writeln!(page, "| stored as | `{}` |", text(&stored["name"]));
     let _ = writeln!(page, "| plural, short name | `{}`, {} |", text(&names["plural"]), short.join(", "));

@@ -53,7 +53,13 @@ pub fn group_of(api_version: &str) -> &str {
 }
 
 fn container_recreate_requests() -> CustomResourceDefinition {
-    one_schema(crr::ContainerRecreateRequest::crd(), &["v1beta1"])
+    let mut crd = one_schema(crr::ContainerRecreateRequest::crd(), &["v1beta1"]);
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            schema.x_kubernetes_validations = Some(vec![crr::ours_stay()]);
+        }
+    }
+    crd
 }
 
 fn workload_restarts() -> CustomResourceDefinition {

@@ -28,7 +28,7 @@ use super::{
     hooks,
     recreate::{PassError, container_ref, observe::instance},
     runtimes::Runtimes,
-    stops::By,
+    stops::{By, KEEP},
 };
 use crate::{
     api::labels,
@@ -269,7 +269,7 @@ impl ContainerMeta {
     async fn restart(&self, pod: &PodView, kill: &Kill) -> Result<bool, PassError> {
         let Some((client, id)) = self.runtime_of(&kill.id) else { return Ok(false) };
         let Some(mut turn) = self.runtimes.stops.try_turn(&kill.id) else { return Ok(false) };
-        if turn.stopped.is_some() {
+        if turn.stopped_by(clock::now()).is_some() {
             return Ok(true); // its successor is on the way
         }
         let about = container_ref(pod, &kill.container);
@@ -279,9 +279,10 @@ impl ContainerMeta {
         self.events.normal(&about, "Killing", &message);
         let begun = Instant::now();
         let mut grace = kill.grace;
-        if let Some(hook) = kill.hook.as_ref().filter(|_| turn.hook_begun.is_none()) {
-            turn.hook_begun = Some(clock::now().mono);
+        if let Some(hook) = kill.hook.as_ref().filter(|_| !turn.hook_was_run(clock::now())) {
             let result = hooks::before_stop(hook, kill, &client, id, pod, &self.runtimes.hooks).await;
+            // A stop that fails is repeated by the queue, however often.
+            turn.note_hook(&result, KEEP, clock::now());
             grace = stop_grace(kill.grace, begun.elapsed());
             if let Err(hooks::Failure { message, .. }) = result {
                 tracing::warn!(pod = %ObjectKey::of(pod), message, "preStop hook failed");

@@ -82,6 +82,8 @@ pub enum PassError {
 
 /// How long to wait before it is looked again for a runtime that has not answered yet.
 const LATE_RUNTIME: Duration = Duration::from_secs(1);
+/// A stop that fails may be repeated for so long after the grace period.
+const STOP_REPEATED: Duration = Duration::from_secs(30);
 /// How long to wait before it is tried again to write that a request waits.
 const REPORT_AGAIN: Duration = Duration::from_secs(3);
 
@@ -312,7 +314,7 @@ impl Recreator {
             turn = self.runtimes.stops.turn(&kill.id) => turn,
             () = self.ended(request, pod, interrupt) => return Ok(()),
         };
-        if let Some((By::Environment, _)) = turn.stopped {
+        if turn.stopped_by(clock::now()) == Some(By::Environment) {
             tracing::info!(request = %key, container = kill.container, "already stopped for its environment");
             // If it still runs, the next attempt is a stop by this request.
             turn.note_stopped(By::Request, clock::now());
@@ -341,15 +343,16 @@ impl Recreator {
             Err(CriError::NotFound { .. }) => Ok(()), // as good as stopped
             other => other,
         };
-        if result.is_ok() {
-            turn.note_stopped(By::Request, clock::now());
+        match &result {
+            Ok(()) => turn.note_stopped(By::Request, clock::now()),
+            Err(error) if !error.may_pass() => turn.give_up(),
+            Err(_) => {}
         }
         self.stop_seconds.observe(begun.elapsed().as_secs_f64());
         result
     }
 
-    /// Runs the hook, if any, unless it has been run on this instance. None: the request ended meanwhile, and the hook was
-    /// cancelled.
+    /// Runs the hook, if any. None: the request ended meanwhile, and the hook was cancelled.
     async fn run_hook(
         &self,
         request: &ContainerRecreateRequest,
@@ -361,28 +364,20 @@ impl Recreator {
     ) -> Option<HookRun> {
         let Some(hook) = &kill.hook else { return Some(HookRun::default()) };
         let (key, container) = (ObjectKey::of(request), &kill.container);
-        if let Some(used) = known.hook_begun_ago(clock::now()) {
-            tracing::info!(request = %key, container, ?used, "the preStop hook of this instance was begun before");
-            return Some(HookRun { used, left_out: false });
-        }
         let begun = Instant::now();
-        known.hook_begun = Some(clock::now().mono);
         let id = container_id::without_runtime(&kill.id);
         let result = tokio::select! {
             result = hooks::before_stop(hook, kill, client, id, pod, &self.runtimes.hooks) => result,
             () = self.ended(request, pod, interrupt) => {
                 tracing::info!(request = %key, container, "request ended, preStop hook cancelled");
-                // Whoever stops the instance runs it from its beginning.
-                known.hook_begun = None;
                 return None;
             }
         };
         let mut run = HookRun { used: begun.elapsed(), left_out: false };
+        let repeated_for = stop_grace(kill.grace, run.used).saturating_add(STOP_REPEATED);
+        known.note_hook(&result, repeated_for, clock::now());
         if let Err(hooks::Failure { message, left_out }) = result {
             run.left_out = left_out;
-            if left_out {
-                known.hook_begun = None;
-            }
             tracing::warn!(request = %key, container, message, "preStop hook failed");
             self.events.warning(&container_ref(pod, container), "FailedPreStopHook", &message);
         }

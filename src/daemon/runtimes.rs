@@ -4,11 +4,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use super::stops::Stops;
 use crate::{
@@ -23,6 +26,8 @@ use crate::{
 
 /// How long to wait before a socket that did not answer is tried again.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// A runtime that starts answers within this time after its socket was seen. One that does not is no runtime until it answers.
+const START_UP: Duration = Duration::from_secs(60);
 /// How long to wait before a broken event stream is opened again.
 const EVENTS_RETRY: Duration = Duration::from_secs(5);
 /// preStop hooks that are run at once: each is a process in a container, or a connection to one.
@@ -37,11 +42,20 @@ pub struct Socket {
     pub place: usize,
 }
 
+/// The runtimes that have answered.
+#[derive(Default)]
+struct Known {
+    /// By the name that container ids carry.
+    by_name: BTreeMap<String, (Socket, Client)>,
+    /// The daemon asks them: none takes the place of another one any more.
+    in_use: bool,
+}
+
 /// The runtimes that have answered, by the name that container ids carry.
 #[derive(Clone)]
 pub struct Runtimes {
-    known: Arc<RwLock<BTreeMap<String, (Socket, Client)>>>,
-    /// Sockets that exist and have not answered yet.
+    known: Arc<RwLock<Known>>,
+    /// Sockets whose runtimes may be starting: they exist, and have not answered yet.
     unanswered: Arc<Mutex<BTreeSet<PathBuf>>>,
     count: Arc<watch::Sender<usize>>,
     /// Stops in progress, of all tasks: every task that can stop a container has access to them.
@@ -65,25 +79,29 @@ impl Default for Runtimes {
 impl Runtimes {
     /// The runtime with this name.
     pub fn get(&self, name: &str) -> Option<Client> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).map(|(_, client)| client.clone())
+        self.known().by_name.get(name).map(|(_, client)| client.clone())
     }
 
     /// Names of all runtimes.
     pub fn names(&self) -> Vec<String> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.known().by_name.keys().cloned().collect()
     }
 
-    /// Sockets that exist and have not answered yet, for messages. None: of all runtimes it is known who they are.
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sockets whose runtimes may be starting, for messages. None: of all runtimes it is known who they are.
     pub fn unanswered(&self) -> Option<String> {
         let unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         let paths: Vec<String> = unanswered.iter().map(|path| path.display().to_string()).collect();
         (!paths.is_empty()).then(|| paths.join(", "))
     }
 
-    /// Notes whether a socket exists that has not answered yet.
-    pub(super) fn note_unanswered(&self, socket: &Path, is_there: bool) {
+    /// Notes whether behind a socket that has not answered yet a runtime may be starting.
+    pub(super) fn note_unanswered(&self, socket: &Path, may_be_starting: bool) {
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_there {
+        if may_be_starting {
             unanswered.insert(socket.to_owned());
         } else {
             unanswered.remove(socket);
@@ -95,16 +113,22 @@ impl Runtimes {
         self.offer(name, Socket::default(), client);
     }
 
-    /// Adds a runtime, unless one with the same name and a lower place has answered. Returns the socket that is not used
+    /// Adds a runtime, unless one with the same name is in use or has a lower place. Returns the socket that is not used
     /// then, or not any more.
     fn offer(&self, name: String, socket: Socket, client: Client) -> Option<Socket> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.get(&name).is_some_and(|(other, _)| other.place < socket.place) {
+        if known.by_name.get(&name).is_some_and(|(other, _)| known.in_use || other.place < socket.place) {
             return Some(socket);
         }
-        let before = known.insert(name, (socket, client));
-        self.count.send_replace(known.len());
+        let before = known.by_name.insert(name, (socket, client));
+        self.count.send_replace(known.by_name.len());
         before.map(|(socket, _)| socket)
+    }
+
+    /// From now on the runtimes are asked about containers. One that comes later under a name that is taken is not used: it
+    /// does not know the containers of the other one, and they would look as if they had ended.
+    pub fn use_begins(&self) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).in_use = true;
     }
 
     /// Waits until at least one runtime has answered.
@@ -116,17 +140,20 @@ impl Runtimes {
 }
 
 /// Tries one socket until it answers, then follows its container events, unless the runtime would withhold them from
-/// kubelet. Of two runtimes with the same name the first in the order of the candidates is used.
+/// kubelet. Of two runtimes with the same name that answer before any is used, the first in the order of the candidates is.
 /// `first_look` is dropped after the first try, `changed` gets the UID of a Pod whose containers changed.
 pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Sender<()>, changed: mpsc::Sender<String>) {
     let mut client = None;
     let mut first_look = Some(first_look);
+    let mut seen: Option<Instant> = None;
     let (client, version) = loop {
         match probe(&socket.path, &mut client).await {
             Ok(found) => break found,
             Err(error) => {
+                seen = socket.path.exists().then(|| seen.unwrap_or_else(Instant::now));
                 // One that refuses the call has answered: it is no runtime.
-                runtimes.note_unanswered(&socket.path, error.may_pass() && socket.path.exists());
+                let is_new = seen.is_some_and(|at| at.elapsed() < START_UP);
+                runtimes.note_unanswered(&socket.path, error.may_pass() && is_new);
                 if first_look.take().is_some() {
                     tracing::debug!(socket = %socket.path.display(), %error, "no runtime here yet");
                 }
@@ -143,7 +170,7 @@ pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Send
     if let Some(unused) = runtimes.offer(version.runtime_name.clone(), socket, client.clone()) {
         tracing::warn!(
             unused = %unused.path.display(), runtime = version.runtime_name,
-            "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one to use"
+            "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one a daemon uses that starts"
         );
     }
     // Only after the runtime is registered, so that the socket is always either registered or unanswered.
@@ -290,17 +317,36 @@ mod tests {
         task.abort();
     }
 
+    fn used(runtimes: &Runtimes) -> usize {
+        runtimes.known().by_name["containerd"].0.place
+    }
+
+    /// The place of the socket that is not used.
+    fn offered(runtimes: &Runtimes, name: &str, place: usize) -> Option<usize> {
+        let socket = Socket { path: format!("/run/{place}").into(), place };
+        let client = Client::new(socket.path.clone());
+        runtimes.offer(name.into(), socket, client).map(|unused| unused.place)
+    }
+
     #[tokio::test]
     async fn of_two_runtimes_with_the_same_name_the_first_candidate_is_used_whoever_answers_first() {
-        let used = |runtimes: &Runtimes| runtimes.known.read().unwrap()["containerd"].0.place;
         for order in [[0, 1], [1, 0]] {
             let runtimes = Runtimes::default();
-            let unused = order.map(|place| {
-                let socket = Socket { path: format!("/run/{place}").into(), place };
-                let client = Client::new(socket.path.clone());
-                runtimes.offer("containerd".into(), socket, client).map(|unused| unused.place)
-            });
+            let unused = order.map(|place| offered(&runtimes, "containerd", place));
             assert_eq!((used(&runtimes), unused), (0, [None, Some(1)]), "{order:?}");
+        }
+    }
+
+    /// A request that has asked one of them for its container would take the silence of the other for the end of it.
+    #[tokio::test]
+    async fn a_runtime_that_is_in_use_is_not_replaced_by_one_with_the_same_name() {
+        for place in [0, 1, 2] {
+            let runtimes = Runtimes::default();
+            assert_eq!(offered(&runtimes, "containerd", 1), None);
+            runtimes.use_begins();
+            assert_eq!((offered(&runtimes, "containerd", place), used(&runtimes)), (Some(place), 1), "{place}");
+            assert_eq!(offered(&runtimes, "cri-o", place), None, "another name is free");
+            assert_eq!(runtimes.names(), ["containerd", "cri-o"]);
         }
     }
 
@@ -324,6 +370,27 @@ mod tests {
         while runtimes.unanswered().is_some() {
             tokio::task::yield_now().await;
         }
+        task.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_nobody_serves_is_waited_for_only_as_long_as_a_runtime_takes_to_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dead.sock");
+        std::fs::write(&path, "").unwrap();
+        let runtimes = Runtimes::default();
+        let socket = Socket { path: path.clone(), place: 0 };
+        let task = tokio::spawn(discover(socket, runtimes.clone(), mpsc::channel(1).0, mpsc::channel(1).0));
+        let is_late_after = async |seconds| {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            runtimes.unanswered().is_some()
+        };
+        assert!(is_late_after(45).await);
+        assert!(!is_late_after(30).await);
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_late_after(15).await);
+        std::fs::write(&path, "").unwrap();
+        assert!(is_late_after(15).await, "the socket is a new one");
         task.abort();
     }
 

@@ -9,10 +9,11 @@ use std::{
     time::Duration,
 };
 
+use super::hooks;
 use crate::{k8s::time::Now, runtime::clock};
 
-/// A stop or a hook is remembered for this time; by then the container has a new instance with another id.
-const KEEP: Duration = Duration::from_secs(600);
+/// A stop is remembered for this time; by then the container has a new instance with another id.
+pub const KEEP: Duration = Duration::from_secs(600);
 /// Old entries are removed when there are more than this.
 const SWEEP_AT: usize = 128;
 
@@ -29,9 +30,9 @@ pub enum By {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     /// Why it was stopped, and when the runtime confirmed it.
-    pub stopped: Option<(By, Duration)>,
-    /// When its preStop hook was begun, whoever stops it.
-    pub hook_begun: Option<Duration>,
+    stopped: Option<(By, Duration)>,
+    /// Its preStop hook was run, and the stop after it may be repeated until this time.
+    hook_counts_until: Option<Duration>,
 }
 
 impl Known {
@@ -40,9 +41,28 @@ impl Known {
         self.stopped = Some((by, now.mono));
     }
 
-    /// How long ago its preStop hook was begun, as long as that is remembered.
-    pub fn hook_begun_ago(&self, now: Now) -> Option<Duration> {
-        self.hook_begun.map(|at| now.mono.saturating_sub(at)).filter(|ago| *ago < KEEP)
+    /// Why it was stopped, as long as that is remembered.
+    pub fn stopped_by(&self, now: Now) -> Option<By> {
+        self.stopped.filter(|(_, at)| now.mono.saturating_sub(*at) < KEEP).map(|(by, _)| by)
+    }
+
+    /// Its preStop hook has ended; the stop that follows may be repeated for this time. One that found no place was not run,
+    /// and neither was one that is cancelled: whoever stops the instance runs it from its beginning.
+    pub fn note_hook(&mut self, result: &Result<(), hooks::Failure>, repeated_for: Duration, now: Now) {
+        if !result.as_ref().is_err_and(|failure| failure.left_out) {
+            self.hook_counts_until = Some(now.mono.saturating_add(repeated_for));
+        }
+    }
+
+    /// The stop after the hook is not repeated: the instance runs on, and its next stop begins with the hook.
+    pub fn give_up(&mut self) {
+        self.hook_counts_until = None;
+    }
+
+    /// Whether its preStop hook was run for a stop that may still be repeated. A request does not ask: its hook and its grace
+    /// are its own, and it begins the hook once.
+    pub fn hook_was_run(&self, now: Now) -> bool {
+        self.hook_counts_until.is_some_and(|until| now.mono < until)
     }
 }
 
@@ -69,10 +89,7 @@ impl Stops {
         if entries.len() > SWEEP_AT {
             let now = clock::now();
             entries.retain(|_, entry| {
-                let is_recent = |known: Known| {
-                    let stopped = known.stopped.is_some_and(|(_, at)| now.mono.saturating_sub(at) < KEEP);
-                    stopped || known.hook_begun_ago(now).is_some()
-                };
+                let is_recent = |known: Known| known.stopped_by(now).is_some() || known.hook_was_run(now);
                 Arc::strong_count(entry) > 1 || entry.try_lock().is_ok_and(|known| is_recent(*known))
             });
         }
@@ -91,7 +108,37 @@ mod tests {
         assert!(stops.try_turn("c1").is_none() && stops.try_turn("c2").is_some());
         turn.note_stopped(By::Environment, clock::now());
         drop(turn);
-        assert!(matches!(stops.turn("c1").await.stopped, Some((By::Environment, _))));
+        assert_eq!(stops.turn("c1").await.stopped_by(clock::now()), Some(By::Environment));
+    }
+
+    #[test]
+    fn what_was_done_counts_for_a_time() {
+        let failed = |left_out| Err(hooks::Failure { message: "boom".into(), left_out });
+        let begun = clock::now();
+        let after = |seconds| Now { mono: begun.mono + Duration::from_secs(seconds), ..begun };
+        for (result, is_given_up, seconds, was_run) in [
+            (Ok(()), false, 0, true),
+            (Ok(()), false, 59, true),
+            (Ok(()), false, 60, false),
+            (Ok(()), true, 0, false),
+            (failed(false), false, 59, true),
+            (failed(true), false, 0, false),
+        ] {
+            let mut known = Known::default();
+            known.note_hook(&result, Duration::from_secs(60), begun);
+            if is_given_up {
+                known.give_up();
+            }
+            assert_eq!(known.hook_was_run(after(seconds)), was_run, "{result:?} {is_given_up} {seconds}");
+        }
+        let mut known = Known::default();
+        known.note_hook(&Ok(()), KEEP, begun);
+        known.note_hook(&failed(true), KEEP, begun);
+        assert!(known.hook_was_run(begun), "of the one before");
+        for (seconds, stopped) in [(0, Some(By::Request)), (599, Some(By::Request)), (600, None)] {
+            known.note_stopped(By::Request, begun);
+            assert_eq!(known.stopped_by(after(seconds)), stopped, "{seconds}");
+        }
     }
 
     #[tokio::test]
@@ -99,14 +146,14 @@ mod tests {
         let stops = Stops::default();
         let held = stops.turn("held").await;
         stops.turn("recent").await.note_stopped(By::Request, clock::now());
-        stops.turn("with a hook").await.hook_begun = Some(clock::now().mono);
+        stops.turn("with a hook").await.note_hook(&Ok(()), KEEP, clock::now());
         for i in 0..3 * SWEEP_AT {
             stops.turn(&i.to_string()).await;
         }
         assert!(stops.0.lock().unwrap().len() <= SWEEP_AT + 3);
         assert!(stops.try_turn("held").is_none());
         drop(held);
-        assert!(stops.turn("recent").await.stopped.is_some());
-        assert!(stops.turn("with a hook").await.hook_begun_ago(clock::now()).is_some());
+        assert!(stops.turn("recent").await.stopped_by(clock::now()).is_some());
+        assert!(stops.turn("with a hook").await.hook_was_run(clock::now()));
     }
 }

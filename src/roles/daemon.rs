@@ -215,6 +215,7 @@ impl Views {
         self.runtimes.wait_for_any().await;
         self.requests.wait_synced().await;
         self.pods.wait_synced().await;
+        self.runtimes.use_begins();
         tracing::info!(requests = self.requests.len(), pods = self.pods.len(), "daemon is ready");
     }
 }

@@ -124,6 +124,24 @@ async fn the_spec_cannot_be_changed() -> Result<()> {
     .await
 }
 
+/// Types of OpenKruise leave out of an update what they do not have.
+#[tokio::test]
+async fn what_openkruise_does_not_have_may_be_left_out_once_the_request_has_ended() -> Result<()> {
+    with_web("bad-left-out", async |t| {
+        let left_out = json!({ "spec": { "strategy": { "recreateMethod": null } } });
+        let request = |name: &str| crr(name, "web", &["main"]).with("/spec/strategy/recreateMethod", "Runtime");
+        t.create(request("ended")).await?;
+        t.succeeded("ended").await?;
+        t.patch(CRR, "ended", left_out.clone()).await?;
+        t.create(request("open").with("/spec/strategy/unreadyGracePeriodSeconds", 20)).await?;
+        let change = t.patch(CRR, "open", left_out).await;
+        let message = format!("{:#}", change.err().ok_or_else(|| anyhow::anyhow!("the change was accepted"))?);
+        ensure!(message.contains("may be left out only once the request has ended"), "{message}");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn labels_and_annotations_that_are_relied_upon_are_protected() -> Result<()> {
     with_web("bad-labels", async |t| {

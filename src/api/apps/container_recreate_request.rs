@@ -12,6 +12,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{ContainerPort, LifecycleHandler},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule,
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{CustomResource, KubeSchema, ResourceExt};
@@ -348,37 +349,58 @@ const FIELDS: [(&str, &str, &str); 9] = [
     (".strategy", "unreadyGracePeriodSeconds", "-1"),
     (".strategy", "minStartedSeconds", "0"),
 ];
-/// Fields of the strategy that are ours.
-const OURS: [(&str, &str); 2] = [("recreateMethod", "''"), ("varyImageTag", "false")];
 
 /// Whether 0 in this field of the spec or of its strategy says the same as its absence.
 pub fn zero_is_absence(field: &str) -> bool {
     FIELDS.iter().any(|(_, member, zero)| *member == field && *zero == "0")
 }
 
-/// The spec stays what it is, field by field: clients of OpenKruise leave out what is zero, and what their types do not
-/// have (`OURS`), and yet have to get a finalizer removed.
+/// The spec stays what it is, field by field, because clients of OpenKruise leave out what is zero. What their types do not
+/// have is in [`ours_stay`].
 fn spec_stays() -> String {
     let fields = FIELDS.map(|(at, member, zero)| match at {
         "" => stays(at, member, zero),
         _ => format!("(!has(self{at}) || !has(oldSelf{at}) || {})", stays(at, member, zero)),
     });
-    let ours = OURS.map(|(member, zero)| {
-        let at = ".strategy";
-        let is_left_out = format!("!has(self{at}) || !has(self{at}.{member})");
-        format!("({is_left_out} || has(oldSelf{at}) && {})", stays(at, member, zero))
-    });
     let strategy = "has(self.strategy) == has(oldSelf.strategy)".to_owned();
-    let all = [strategy].into_iter().chain(fields).chain(ours).chain(containers_stay());
+    let all = [strategy].into_iter().chain(fields).chain(containers_stay());
     all.collect::<Vec<_>>().join(" && ")
+}
+
+/// What OpenKruise does not have stays too, because whoever carries out the request reads it. Once it has ended, a client may
+/// leave that out: in an update by types of OpenKruise it has to, and yet has to get labels changed and a finalizer removed.
+/// This is a rule for the whole object: that of the spec does not see the status.
+pub(crate) fn ours_stay() -> ValidationRule {
+    const AT: &str = ".spec.strategy";
+    let has_ended = "has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Completed'";
+    let strategy = [("recreateMethod", "''"), ("varyImageTag", "false")].map(|(member, zero)| {
+        let stays = stays(AT, member, zero);
+        // That the whole of it stays is in the rule of the spec.
+        format!("(!has(self{AT}) || !has(oldSelf{AT}) || {stays} || {has_ended} && !has(self{AT}.{member}))")
+    });
+    let containers = [["preStop", "sleep"], ["statusContext", "image"]].map(|path| {
+        let stays = items_stay("spec.containers", &list_of(&path));
+        let is_left_out = format!("self.spec.containers.all(i, !has(i.{}) || !has(i.{}))", path[0], path.join("."));
+        format!("({stays} || {has_ended} && {is_left_out})")
+    });
+    ValidationRule {
+        rule: [strategy, containers].concat().join(" && "),
+        message: Some(
+            "spec is immutable: strategy.recreateMethod, strategy.varyImageTag and containers[].preStop.sleep may be left out only once the request has ended"
+                .into(),
+        ),
+        ..Default::default()
+    }
+}
+
+/// A member of an item `i`, or nothing, as a list.
+fn list_of(path: &[&str]) -> String {
+    let places = (1..=path.len()).map(|length| format!("has(i.{})", path[..length].join(".")));
+    format!("{} ? [i.{}] : []", places.collect::<Vec<_>>().join(" && "), path.join("."))
 }
 
 /// The containers stay, in their order. Values are compared as lists of one or none, because a hook has no zero.
 fn containers_stay() -> Vec<String> {
-    let list_of = |path: &[&str]| {
-        let places = (1..=path.len()).map(|length| format!("has(i.{})", path[..length].join(".")));
-        format!("{} ? [i.{}] : []", places.collect::<Vec<_>>().join(" && "), path.join("."))
-    };
     let known: [&[&str]; 6] = [
         &["name"],
         &["preStop", "exec"],
@@ -387,14 +409,9 @@ fn containers_stay() -> Vec<String> {
         &["statusContext", "containerID"],
         &["statusContext", "restartCount"],
     ];
-    let ours: [&[&str]; 2] = [&["preStop", "sleep"], &["statusContext", "image"]];
     let ports = items_stay("containers", "has(i.ports) ? i.ports : []");
     let known = known.map(|path| items_stay("containers", &list_of(path)));
-    let ours = ours.map(|path| {
-        let is_left_out = format!("self.containers.all(i, !has(i.{}) || !has(i.{}))", path[0], path.join("."));
-        format!("({is_left_out} || {})", items_stay("containers", &list_of(path)))
-    });
-    [ports].into_iter().chain(known).chain(ours).collect()
+    [ports].into_iter().chain(known).collect()
 }
 
 fn is_zero(value: &i32) -> bool {
@@ -463,12 +480,14 @@ mod tests {
 
     /// What the rule means is proven by the API server alone.
     #[test]
-    fn every_field_of_the_spec_is_in_the_rule_that_it_stays() {
-        let rule = spec_stays();
+    fn every_field_of_the_spec_is_in_a_rule_that_it_stays() {
+        let (rule, ours) = (spec_stays(), ours_stay());
         let crd = json!(crate::container_recreate_requests());
         for version in crd["spec"]["versions"].as_array().unwrap() {
-            let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
+            let whole = &version["schema"]["openAPIV3Schema"];
+            let spec = &whole["properties"]["spec"];
             assert_eq!(spec["x-kubernetes-validations"][0]["rule"], rule);
+            assert_eq!(whole["x-kubernetes-validations"], json!([ours]));
             let container = &spec["properties"]["containers"]["items"];
             let (hook, context) = (&container["properties"]["preStop"], &container["properties"]["statusContext"]);
             for (at, schema) in [
@@ -479,7 +498,9 @@ mod tests {
                 ("i.statusContext.", context),
             ] {
                 for name in names(schema) {
-                    assert!(rule.contains(&format!("{at}{name}")), "{at}{name}");
+                    let of_the_whole = format!("{}{name}", at.replace("self.", "self.spec."));
+                    let is_kept = rule.contains(&format!("{at}{name}")) || ours.rule.contains(&of_the_whole);
+                    assert!(is_kept, "{at}{name}");
                 }
             }
         }
@@ -493,9 +514,20 @@ mod tests {
             "(has(self.strategy.minStartedSeconds) ? self.strategy.minStartedSeconds : 0) ==",
             // 0 is not the same as none.
             "(has(self.strategy.unreadyGracePeriodSeconds) ? self.strategy.unreadyGracePeriodSeconds : -1) ==",
-            "(!has(self.strategy) || !has(self.strategy.recreateMethod) || has(oldSelf.strategy) && ",
             "self.containers.map(i, has(i.ports) ? i.ports : []) == oldSelf.containers.map(i, has(i.ports) ? i.ports : [])",
-            "(self.containers.all(i, !has(i.preStop) || !has(i.preStop.sleep)) || self.containers.map(i, has(i.preStop) && has(i.preStop.sleep) ? [i.preStop.sleep] : []) == ",
+        ] {
+            assert!(rule.contains(part), "{part} in {rule}");
+        }
+    }
+
+    #[test]
+    fn what_openkruise_does_not_have_may_be_left_out_once_the_request_has_ended() {
+        let rule = ours_stay().rule;
+        for part in [
+            "(!has(self.spec.strategy) || !has(oldSelf.spec.strategy) || (has(self.spec.strategy.recreateMethod) ? self.spec.strategy.recreateMethod : '') == ",
+            " || has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Completed' && !has(self.spec.strategy.varyImageTag)) && ",
+            "(self.spec.containers.map(i, has(i.preStop) && has(i.preStop.sleep) ? [i.preStop.sleep] : []) == oldSelf.spec.containers.map(i, ",
+            " || has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Completed' && self.spec.containers.all(i, !has(i.statusContext) || !has(i.statusContext.image)))",
         ] {
             assert!(rule.contains(part), "{part} in {rule}");
         }

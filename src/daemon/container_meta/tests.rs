@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::FutureExt as _;
 use http::{Method, Request as HttpRequest, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -297,12 +298,44 @@ async fn an_instance_that_a_request_stops_is_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_was_begun_for_a_request_is_not_run_again() {
+async fn a_hook_that_was_run_for_a_request_is_not_run_again_while_its_stop_is_repeated() {
+    for (waited, is_run) in [(0, false), (59, false), (61, true)] {
+        let fixture = Fixture::new();
+        fixture.update();
+        let mut turn = fixture.meta.runtimes.stops.turn("containerd://m1").await;
+        turn.note_hook(&Ok(()), Duration::from_secs(60), clock::now());
+        drop(turn);
+        tokio::time::sleep(Duration::from_secs(waited)).await;
+        fixture.reconcile().await.unwrap();
+        let hook = is_run.then(|| drain("m1"));
+        let expected: Vec<Call> = hook.into_iter().chain([Call::Stop("m1".into(), 7)]).collect();
+        assert_eq!(fixture.calls(), expected, "{waited} s later");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_found_no_place_is_run_before_the_stop_is_repeated() {
     let fixture = Fixture::new();
+    fixture.runtime.world().stop_errors = vec![tonic::Status::unavailable("restarting")];
     fixture.update();
-    fixture.meta.runtimes.stops.turn("containerd://m1").await.hook_begun = Some(clock::now().mono);
+    let places = fixture.meta.runtimes.hooks.clone();
+    let taken: Vec<_> = std::iter::from_fn(|| places.take("a").now_or_never()).collect();
+    fixture.reconcile().await.unwrap_err();
+    assert_eq!(fixture.calls(), [Call::Stop("m1".into(), 2)]);
+    drop(taken);
     fixture.reconcile().await.unwrap();
-    assert_eq!(fixture.calls(), [Call::Stop("m1".into(), 7)]);
+    assert_eq!(fixture.calls(), [Call::Stop("m1".into(), 2), drain("m1"), Call::Stop("m1".into(), 7)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_is_cancelled_is_run_from_its_beginning() {
+    let fixture = Fixture::new();
+    fixture.runtime.world().faults.insert(("ExecSync", "m1".into()), Fault::Never);
+    fixture.update();
+    tokio::time::timeout(Duration::from_secs(1), fixture.reconcile()).await.unwrap_err();
+    fixture.runtime.world().faults.clear();
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.calls(), [drain("m1"), drain("m1"), Call::Stop("m1".into(), 7)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -170,6 +170,11 @@ impl Fixture {
         self.runtime.world().calls.clone()
     }
 
+    /// Whether the hook of `c0` counts for others.
+    async fn hook_was_run(&self) -> bool {
+        self.recreator.runtimes.stops.turn("containerd://c0").await.hook_was_run(clock::now())
+    }
+
     fn status(&self) -> Value {
         self.api.object.lock().unwrap()["status"].clone()
     }
@@ -482,17 +487,41 @@ async fn deleting_a_request_cancels_its_hook_and_stops_nothing() {
     stop.send_replace(true);
     running.await.unwrap();
     assert_eq!(fixture.calls(), [Call::Exec("c0".into(), vec!["drain".into()])]);
-    let known = *fixture.recreator.runtimes.stops.turn("containerd://c0").await;
-    assert!(known.hook_begun.is_none(), "the next request runs it");
+    assert!(!fixture.hook_was_run().await, "whoever stops it next runs the hook");
+}
+
+/// Decision 5: each request has a hook and a grace of its own.
+#[tokio::test(start_paused = true)]
+async fn a_request_runs_its_hook_and_has_its_whole_grace_whatever_was_tried_before() {
+    let fixture = Fixture::in_memory(exec_hook());
+    // For the environment; its stop failed.
+    let mut turn = fixture.recreator.runtimes.stops.turn("containerd://c0").await;
+    turn.note_hook(&Ok(()), Duration::from_secs(600), clock::now());
+    drop(turn);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    fixture.runtime.world().stop_errors = vec![tonic::Status::permission_denied("no")];
+    fixture.reconcile().await.unwrap();
+    assert_eq!(fixture.status()["phase"], "Completed", "{}", fixture.status());
+
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let object = stored("r2", "web", "u1", "c0", exec_hook().as_ref());
+    *fixture.api.second.lock().unwrap() = object.clone();
+    fixture.recreator.requests.upsert(serde_json::from_value(object).unwrap());
+    fixture.reconcile().await.unwrap();
+    let attempt = || [Call::Exec("c0".into(), vec!["drain".into()]), Call::Stop("c0".into(), 30)];
+    assert_eq!(fixture.calls(), [attempt(), attempt()].concat());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_was_begun_for_the_environment_is_not_run_again_and_its_time_counts() {
-    let fixture = Fixture::in_memory(exec_hook());
-    fixture.recreator.runtimes.stops.turn("containerd://c0").await.hook_begun = Some(clock::now().mono);
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    fixture.reconcile().await.unwrap();
-    assert_eq!(fixture.calls(), [Call::Stop("c0".into(), 20)]);
+async fn a_hook_counts_for_others_only_while_the_stop_after_it_may_be_repeated() {
+    for (error, is_repeated) in [(passing().remove(0), true), (tonic::Status::permission_denied("no"), false)] {
+        let fixture = Fixture::in_memory(exec_hook());
+        fixture.runtime.world().stop_errors = vec![error.clone()];
+        fixture.reconcile().await.unwrap();
+        assert_eq!(fixture.hook_was_run().await, is_repeated, "{error}");
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert!(!fixture.hook_was_run().await, "{error}: nobody repeats it any more");
+    }
 }
 
 /// Its stop was sent and is waited for. The manager would take the silence of a request that has come since then for an
@@ -560,7 +589,7 @@ async fn an_instance_that_was_stopped_for_its_environment_is_not_stopped_again()
     fixture.reconcile().await.unwrap();
     assert_eq!((fixture.api.states()[0].phase.as_str(), fixture.calls().len()), ("Succeeded", 0));
     assert!(
-        fixture.recreator.runtimes.stops.turn("containerd://c0").await.stopped.is_some(),
+        fixture.recreator.runtimes.stops.turn("containerd://c0").await.stopped_by(clock::now()).is_some(),
         "nobody else stops it either"
     );
 }

@@ -430,6 +430,7 @@ fn timing_warnings(admission: &CrrAdmission, pod: &PodFacts, grace_seconds: Opti
 }
 
 /// What a client in Go would leave out of its updates is not stored, so that none of them looks like a change of the spec.
+/// Values that OpenKruise's types do not have it leaves out as well: the schema lets it only once the request has ended.
 fn leave_out_zeros(object: &mut Map<String, Value>) {
     object.retain(|key, value| match value {
         Value::Null | Value::Bool(false) => false,
