@@ -395,8 +395,9 @@ fn deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload
     // What is not compensated uses up its own limit, but no more than the budget.
     let limit = spec.template.limit(replicas).saturating_add(workload.unschedulable(spec) - compensated);
     let Some(child) = child else {
-        // As one that is rolling: the next one waits until its Pods are there.
-        return WaveDeployment { replicas, is_on_update: true, limit, ..WaveDeployment::default() };
+        // Its Pods are down, and nothing of it rolls: one that cannot be made holds up the others by what it lacks alone.
+        let updated_available = replicas;
+        return WaveDeployment { replicas, updated_available, is_on_update: true, limit, ..WaveDeployment::default() };
     };
     WaveDeployment {
         replicas,
@@ -431,7 +432,8 @@ fn duplicate_workloads<'a>(
 fn duplicate_deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) -> WaveDeployment {
     let second = deployment(spec, seen, workload);
     let available = if second.is_on_update { second.updated_available } else { second.available };
-    WaveDeployment { available, is_on_update: false, rolls_before: false, ..second }
+    // Down as far as it is, it has no turn, and nobody waits until it has rolled.
+    WaveDeployment { available, is_on_update: true, updated_available: replicas, rolls_before: false, ..second }
 }
 
 /// Pods that its template of an older revision or patch permits a workload to take, and that have not come back on it.

@@ -621,6 +621,36 @@ fn the_pods_of_a_workload_that_is_missing_count_as_down() {
     let plan = plan_of(&new, &[b]);
     assert!(matches!(&plan.steps[..], [SubsetStep::Create { subset, .. }] if subset == "a"), "{plan:?}");
     assert_eq!(plan.wait.unwrap().0, "WaitsForBudget");
+    // One that cannot be made holds up no other one where the budget has room.
+    let (old, new) = budgeted(ChildKind::Deployment, "10");
+    let b = ChildSeen { pods: old_pods(3), ..child(&old, "b", 3, "r1") };
+    assert_eq!(rolled(&plan_of(&new, &[b])), ["b"]);
+}
+
+/// The subsets that get the new template.
+fn rolled(plan: &UnitedPlan) -> Vec<&str> {
+    let of = plan.steps.iter().filter_map(|step| match step {
+        SubsetStep::Change { subset, patch, .. } => patch["spec"]["template"].is_object().then_some(subset.as_str()),
+        SubsetStep::Create { .. } | SubsetStep::Delete { .. } => None,
+    });
+    of.collect()
+}
+
+#[test]
+fn deployments_that_wait_for_each_other_or_for_a_second_one_are_mended() {
+    let (old, new) = budgeted(ChildKind::Deployment, "1");
+    let of = |uid: &str, subset: &str, available: i32| {
+        let pods = SubsetPods { there: 3, ..old_pods(available) };
+        ChildSeen { uid: uid.into(), pods, ..child(&old, subset, 3, "r1") }
+    };
+    let with_second = [of("first", "a", 2), of("second", "a", 1), of("b", "b", 3)];
+    let both = [of("a", "a", 2), of("b", "b", 2)];
+    for children in [&with_second[..], &both[..]] {
+        let plan = plan_of(&new, children);
+        assert_eq!(rolled(&plan), ["a"], "{plan:?}");
+        let is_deleted = |step: &SubsetStep| matches!(step, SubsetStep::Delete { .. });
+        assert!(!plan.steps.iter().any(is_deleted), "{plan:?}");
+    }
 }
 
 #[test]

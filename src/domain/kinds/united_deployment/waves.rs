@@ -106,11 +106,18 @@ pub enum DeploymentTurn {
 }
 
 /// Deployments roll one after another, each with what the budget leaves: never less than one Pod, so that it gets on. One
-/// that is in the middle of an older roll-out goes on with the new template, before any other one.
+/// that is in the middle of an older roll-out goes on with the new template, before any other one. Where what is down leaves no
+/// room for any of them, the first one of which Pods are down goes, one Pod at a time: the new template may be what mends them.
 pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn> {
     let down: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.down()));
+    // Nothing of it runs, or others have left room.
+    let has_room = |one: &WaveDeployment| one.available == 0 || down - one.down() < budget;
+    let first = |is: &dyn Fn(&WaveDeployment) -> bool| deployments.iter().position(is);
+    let waits = |one: &WaveDeployment| !one.is_on_update && one.replicas > 0;
     let is_rolling = deployments.iter().any(WaveDeployment::is_rolling);
-    let goes_on = deployments.iter().position(|one| one.rolls_before).filter(|_| !is_rolling);
+    let is_stuck = first(&|one| waits(one) && has_room(one)).is_none();
+    let mends = || first(&|one| is_stuck && waits(one) && one.down() > 0);
+    let goes_on = first(&|one| one.rolls_before).or_else(mends).filter(|_| !is_rolling);
     let mut is_taken = is_rolling || goes_on.is_some();
     let mut one = |(index, deployment): (usize, &WaveDeployment)| {
         let elsewhere = down - deployment.down();
@@ -118,8 +125,7 @@ pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn>
         if deployment.is_on_update || goes_on == Some(index) {
             return DeploymentTurn::Rolls(limit);
         }
-        // Nothing of it runs, or others have left room.
-        let may = !is_taken && (elsewhere < budget || deployment.available == 0);
+        let may = !is_taken && has_room(deployment);
         is_taken |= may && deployment.replicas > 0;
         if may { DeploymentTurn::Rolls(limit) } else { DeploymentTurn::Waits }
     };
@@ -191,6 +197,35 @@ mod tests {
         assert_eq!(turns(2, &[old, before]), [Waits, Rolls(2)], "an older roll-out goes on as the new one");
         assert_eq!(turns(2, &[old, before, before]), [Waits, Rolls(2), Waits]);
         assert_eq!(turns(2, &[rolling, before]), [Rolls(1), Waits], "one at a time");
+        let missing = WaveDeployment { is_on_update: true, updated_available: 4, available: 0, ..wide };
+        assert_eq!(turns(10, &[missing, wide, old]), [Rolls(4), Rolls(4), Waits], "what is missing does not roll");
+        assert_eq!(turns(6, &[missing, wide]), [Rolls(4), Rolls(2)], "it is down");
+        assert_eq!(turns(4, &[missing, wide]), [Rolls(4), Waits]);
+    }
+
+    #[test]
+    fn deployments_that_all_wait_for_each_other_are_mended_one_pod_at_a_time() {
+        use DeploymentTurn::{Rolls, Waits};
+        let old = WaveDeployment { replicas: 4, available: 4, limit: 4, ..WaveDeployment::default() };
+        let broken = |down: i32| WaveDeployment { available: 4 - down, ..old };
+        // A second workload of a subset, or one that is missing: it is written no more, or nothing of it rolls.
+        let second = |down: i32| WaveDeployment { is_on_update: true, updated_available: 4, ..broken(down) };
+        let rolling = WaveDeployment { is_on_update: true, updated_available: 2, ..old };
+        let empty = WaveDeployment { replicas: 0, available: 0, limit: 0, ..old };
+        for (budget, deployments, wanted) in [
+            (1, vec![broken(1), broken(1)], vec![Rolls(1), Waits]),
+            (1, vec![old, broken(1), broken(1)], vec![Waits, Rolls(1), Waits]),
+            (2, vec![old, broken(3), broken(2)], vec![Waits, Rolls(1), Waits]),
+            (1, vec![empty, broken(1), broken(1)], vec![Waits, Rolls(1), Waits]),
+            (1, vec![broken(1), second(2)], vec![Rolls(1), Rolls(1)]),
+            (2, vec![old, broken(1), second(2)], vec![Waits, Rolls(1), Rolls(1)]),
+            (2, vec![old, second(2)], vec![Waits, Rolls(2)]),
+            (1, vec![old, broken(1)], vec![Waits, Rolls(1)]),
+            (1, vec![rolling, broken(1), broken(1)], vec![Rolls(1), Waits, Waits]),
+            (2, vec![broken(1), broken(1)], vec![Rolls(1), Waits]),
+        ] {
+            assert_eq!(turns(budget, &deployments), wanted, "{budget} {deployments:?}");
+        }
     }
 
     proptest! {

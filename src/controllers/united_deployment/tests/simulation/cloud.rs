@@ -357,7 +357,7 @@ pub(super) struct Seen {
     /// Nobody has anything to do, or to hear of, at this moment.
     pub(super) is_quiet: bool,
     pub(super) pass: Option<PassSeen>,
-    /// Pods that roll-outs have taken out of service, as far as they are missed.
+    /// Pods that roll-outs have taken out of service, as far as they are missed, without those that may be beside the budget.
     pub(super) in_flight: i64,
     /// The largest budget that there was.
     pub(super) budget: Option<i64>,
@@ -386,6 +386,8 @@ pub(super) struct Cloud {
     /// Pods that were down when the controller let a workload update some, by its UID: to update so many takes nothing out
     /// of service, as far as could be known.
     excused: BTreeMap<String, i64>,
+    /// By the UID of a workload: how many of its Pods may be out of service beside the budget, until it has rolled.
+    beside: BTreeMap<String, i64>,
     budget: Option<i64>,
     pass: Option<PassSeen>,
     made: i64,
@@ -395,6 +397,26 @@ pub(super) struct Cloud {
 fn admit(_: &mut Server, object: &mut Value) -> Result<(), u16> {
     object["metadata"]["generation"] = 1.into();
     Ok(())
+}
+
+/// How many Pods of the other workloads of a kind are missing or down, as far as the controller knew.
+fn down_elsewhere(
+    objects: &BTreeMap<String, Arc<Value>>,
+    kind: ChildKind,
+    uid: &str,
+    known: &[WorkloadKnown],
+    pods: &[PodKnown],
+) -> i64 {
+    let others = workloads(objects).into_iter().filter(|(of, _, other)| {
+        let other = text(other, "/metadata/uid");
+        *of == kind && other != uid && known.iter().any(|known| known.uid == other)
+    });
+    let down = |(_, _, other): (ChildKind, String, Arc<Value>)| {
+        let of = text(&other, "/metadata/uid");
+        let up = pods.iter().filter(|pod| pod.workload == of && pod.is_available).count();
+        (number(&other, "/spec/replicas") - i64::try_from(up).unwrap()).max(0)
+    };
+    others.map(down).sum()
 }
 
 fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>, life: &Arc<AtomicI64>) -> Arc<Controller> {
@@ -439,6 +461,7 @@ impl Cloud {
             rolled: BTreeSet::new(),
             awaited: BTreeMap::new(),
             excused: BTreeMap::new(),
+            beside: BTreeMap::new(),
             budget: wanted.budget,
             wanted,
             pass: None,
@@ -842,8 +865,9 @@ impl Cloud {
             *awaited = (*awaited).min((replicas - there).max(0));
             // One that is not wanted any more is replaced as a whole.
             let is_wanted = kind == self.wanted.kind && self.wanted.subset(subset_of(&workload)).is_some();
+            let missed = (i64::try_from(back.len()).unwrap() + *awaited).min((replicas - up).max(0));
             if is_wanted && !is_deleting(&workload) {
-                in_flight += (i64::try_from(back.len()).unwrap() + *awaited).min((replicas - up).max(0));
+                in_flight += (missed - self.beside.get(uid).copied().unwrap_or_default()).max(0);
             }
             on_the_way.extend(back);
             let made_from = identity(&spec["template"]);
@@ -854,6 +878,9 @@ impl Cloud {
             }
             if is_done {
                 self.excused.remove(uid);
+            }
+            if is_done && missed == 0 {
+                self.beside.remove(uid);
             }
         }
         self.rolled = on_the_way;
@@ -896,11 +923,19 @@ impl Cloud {
         let next = self.controller.reconcile(&key).await;
         let writes = lock(&self.writes)[from..].to_vec();
         let after = self.objects();
-        for (_, path, workload) in self::workloads(&after) {
+        for (kind, path, workload) in self::workloads(&after) {
             if before.get(&path).is_some_and(|before| before["spec"] == workload["spec"]) {
                 continue;
             }
             let of = text(&workload, "/metadata/uid");
+            if before.get(&path).is_some_and(|before| before["spec"]["template"] != workload["spec"]["template"]) {
+                // Where Deployments wait for each other one goes, with one Pod beside what is down in the others.
+                let elsewhere = down_elsewhere(&after, kind, of, &workloads, &pods);
+                let budget = wanted.as_ref().and_then(|wanted| wanted.budget);
+                let is_mended = kind == ChildKind::Deployment && budget.is_some_and(|budget| elsewhere >= budget);
+                let beside = self.beside.entry(of.to_owned()).or_default();
+                *beside = (*beside).max(i64::from(is_mended));
+            }
             // Those that are down and have been updated already make no room for others.
             let up = pods.iter().filter(|pod| pod.workload == of && pod.is_available).count();
             let made_from = identity(&workload["spec"]["template"]);
