@@ -118,6 +118,7 @@ impl Controller {
         for verb in ["Create", "Update", "Delete"] {
             self.report(job, verb, &done);
         }
+        self.memories.with(&job.key, |memory| memory.failures = failures.clone());
         failures
     }
 

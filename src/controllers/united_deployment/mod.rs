@@ -106,6 +106,8 @@ struct UnitedMemory {
     windows: [usize; 3],
     /// The subsets, or names, of steps that failed when they were tried last. Those that failed last are the last ones.
     failed: Vec<String>,
+    /// What went wrong when steps were last carried out. A pass that carries out none says it again.
+    failures: PassFailures,
 }
 
 /// An object in one pass.
@@ -223,8 +225,9 @@ impl Controller {
         let is_new = |(subset, places): (&String, &Places)| schedule::is_new_verdict(places, &job.recorded, subset);
         if plan.places.iter().any(is_new) {
             // The next pass acts on what is recorded. Nothing is moved while that fails.
+            let failures = self.memories.with(key, |memory| memory.failures.clone()).unwrap_or_default();
             let seen = job.seen(&children, &resolved.update);
-            let later = self.record(&job, seen, (&plan, &PassFailures::default()), resolved.collisions).await?;
+            let later = self.record(&job, seen, (&plan, &failures), resolved.collisions).await?;
             pass.look_after(later.or(Some(AFTER_CONFLICT)));
             return pass.end(|after| self.queue.add_after(key.clone(), after));
         }

@@ -587,6 +587,53 @@ async fn pods_that_find_no_place_move_when_that_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_pass_that_records_a_verdict_says_what_has_failed_before() {
+    let mut wanted = reserving();
+    wanted["spec"]["topology"]["scheduleStrategy"]["adaptive"]["reserveUnschedulablePods"] = false.into();
+    let world = World::new("ns", "web");
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 4).await;
+    assert_eq!(world.condition("Ready")["status"], "True");
+    lock(&world.server).admit_change = |_, before, _| match before["kind"] == "CloneSet" {
+        true => Err(403),
+        false => Ok(()),
+    };
+    wanted["spec"]["template"]["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2".into();
+    world.apply(wanted);
+    // A Pod is lost, and the next one finds no place.
+    let pods = lock(&world.server).of("/api/v1/namespaces/ns/pods/");
+    let (lost, _) = pods.iter().find(|(_, pod)| pod["metadata"]["labels"][labels::SUBSET_NAME] == "a").unwrap();
+    lock(&world.server).remove(lost);
+    for pass in 0..20 {
+        world.deliver();
+        let _ = world.controller.reconcile(&world.key()).await;
+        let said = ["SubsetUpdated", "SubsetFailure"].map(|type_| world.condition(type_)["status"].clone());
+        assert_eq!(said, ["False", "True"], "pass {pass}");
+        assert_eq!(world.condition("Reconciling")["reason"], "FailedWrite", "pass {pass}");
+        play_places(&world, 3);
+        tokio::time::advance(Duration::from_secs(5)).await;
+    }
+    assert_eq!(schedulable(&world, 0), ("False".into(), "reschedule".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_many_pods_have_no_place_is_noted_with_a_new_template() {
+    let mut wanted = reserving();
+    let world = World::new("ns", "web");
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 3).await;
+    wanted["spec"]["template"]["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2".into();
+    world.apply(wanted);
+    for _ in 0..2 {
+        world.deliver();
+        let _ = world.controller.reconcile(&world.key()).await;
+    }
+    let noted = |set: &Value| set["metadata"]["annotations"][labels::SUBSET_UNPLACED].clone();
+    let noted: Vec<Value> = world.children(ChildKind::CloneSet).iter().map(noted).collect();
+    assert_eq!(noted, [json!("1"), Value::Null]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reserved_pod_of_an_old_revision_that_runs_is_reserved_no_more_while_the_template_is_held() {
     for held in [json!({"paused": true}), json!({"type": "OnDelete"})] {
         let mut wanted = reserving();
