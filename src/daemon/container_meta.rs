@@ -281,8 +281,10 @@ impl ContainerMeta {
         let mut grace = kill.grace;
         if let Some(hook) = kill.hook.as_ref().filter(|_| !turn.hook_was_run(clock::now())) {
             let result = hooks::before_stop(hook, kill, &client, id, pod, &self.runtimes.hooks).await;
-            // A stop that fails is repeated by the queue, however often.
-            turn.note_hook(&result, KEEP, clock::now());
+            if !result.as_ref().is_err_and(|failure| failure.left_out) {
+                // A stop that fails is repeated by the queue, however often.
+                turn.note_hook(KEEP, clock::now());
+            }
             grace = stop_grace(kill.grace, begun.elapsed());
             if let Err(hooks::Failure { message, .. }) = result {
                 tracing::warn!(pod = %ObjectKey::of(pod), message, "preStop hook failed");

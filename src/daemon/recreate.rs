@@ -375,11 +375,13 @@ impl Recreator {
         };
         let mut run = HookRun { used: begun.elapsed(), left_out: false };
         let repeated_for = stop_grace(kill.grace, run.used).saturating_add(STOP_REPEATED);
-        known.note_hook(&result, repeated_for, clock::now());
         if let Err(hooks::Failure { message, left_out }) = result {
             run.left_out = left_out;
             tracing::warn!(request = %key, container, message, "preStop hook failed");
             self.events.warning(&container_ref(pod, container), "FailedPreStopHook", &message);
+        }
+        if !run.left_out {
+            known.note_hook(repeated_for, clock::now());
         }
         Some(run)
     }

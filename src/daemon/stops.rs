@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use super::hooks;
 use crate::{k8s::time::Now, runtime::clock};
 
 /// A stop is remembered for this time; by then the container has a new instance with another id.
@@ -46,12 +45,10 @@ impl Known {
         self.stopped.filter(|(_, at)| now.mono.saturating_sub(*at) < KEEP).map(|(by, _)| by)
     }
 
-    /// Its preStop hook has ended; the stop that follows may be repeated for this time. One that found no place was not run,
-    /// and neither was one that is cancelled: whoever stops the instance runs it from its beginning.
-    pub fn note_hook(&mut self, result: &Result<(), hooks::Failure>, repeated_for: Duration, now: Now) {
-        if !result.as_ref().is_err_and(|failure| failure.left_out) {
-            self.hook_counts_until = Some(now.mono.saturating_add(repeated_for));
-        }
+    /// Its preStop hook was run to its end; the stop that follows may be repeated for this time. Of a hook that was left out or
+    /// cancelled nothing is noted: whoever stops the instance runs it from its beginning.
+    pub fn note_hook(&mut self, repeated_for: Duration, now: Now) {
+        self.hook_counts_until = Some(now.mono.saturating_add(repeated_for));
     }
 
     /// The stop after the hook is not repeated: the instance runs on, and its next stop begins with the hook.
@@ -113,28 +110,19 @@ mod tests {
 
     #[test]
     fn what_was_done_counts_for_a_time() {
-        let failed = |left_out| Err(hooks::Failure { message: "boom".into(), left_out });
         let begun = clock::now();
         let after = |seconds| Now { mono: begun.mono + Duration::from_secs(seconds), ..begun };
-        for (result, is_given_up, seconds, was_run) in [
-            (Ok(()), false, 0, true),
-            (Ok(()), false, 59, true),
-            (Ok(()), false, 60, false),
-            (Ok(()), true, 0, false),
-            (failed(false), false, 59, true),
-            (failed(true), false, 0, false),
-        ] {
+        for (is_given_up, seconds, was_run) in
+            [(false, 0, true), (false, 59, true), (false, 60, false), (true, 0, false)]
+        {
             let mut known = Known::default();
-            known.note_hook(&result, Duration::from_secs(60), begun);
+            known.note_hook(Duration::from_secs(60), begun);
             if is_given_up {
                 known.give_up();
             }
-            assert_eq!(known.hook_was_run(after(seconds)), was_run, "{result:?} {is_given_up} {seconds}");
+            assert_eq!(known.hook_was_run(after(seconds)), was_run, "{is_given_up} {seconds}");
         }
         let mut known = Known::default();
-        known.note_hook(&Ok(()), KEEP, begun);
-        known.note_hook(&failed(true), KEEP, begun);
-        assert!(known.hook_was_run(begun), "of the one before");
         for (seconds, stopped) in [(0, Some(By::Request)), (599, Some(By::Request)), (600, None)] {
             known.note_stopped(By::Request, begun);
             assert_eq!(known.stopped_by(after(seconds)), stopped, "{seconds}");
@@ -146,7 +134,7 @@ mod tests {
         let stops = Stops::default();
         let held = stops.turn("held").await;
         stops.turn("recent").await.note_stopped(By::Request, clock::now());
-        stops.turn("with a hook").await.note_hook(&Ok(()), KEEP, clock::now());
+        stops.turn("with a hook").await.note_hook(KEEP, clock::now());
         for i in 0..3 * SWEEP_AT {
             stops.turn(&i.to_string()).await;
         }

@@ -617,23 +617,6 @@ async fn the_pass_that_records_a_verdict_says_what_has_failed_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn how_many_pods_have_no_place_is_noted_with_a_new_template() {
-    let mut wanted = reserving();
-    let world = World::new("ns", "web");
-    world.apply(wanted.clone());
-    play_for_minutes(&world, 3).await;
-    wanted["spec"]["template"]["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2".into();
-    world.apply(wanted);
-    for _ in 0..2 {
-        world.deliver();
-        let _ = world.controller.reconcile(&world.key()).await;
-    }
-    let noted = |set: &Value| set["metadata"]["annotations"][labels::SUBSET_UNPLACED].clone();
-    let noted: Vec<Value> = world.children(ChildKind::CloneSet).iter().map(noted).collect();
-    assert_eq!(noted, [json!("1"), Value::Null]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_reserved_pod_of_an_old_revision_that_runs_is_reserved_no_more_while_the_template_is_held() {
     for held in [json!({"paused": true}), json!({"type": "OnDelete"})] {
         let mut wanted = reserving();

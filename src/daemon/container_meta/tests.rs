@@ -303,7 +303,7 @@ async fn a_hook_that_was_run_for_a_request_is_not_run_again_while_its_stop_is_re
         let fixture = Fixture::new();
         fixture.update();
         let mut turn = fixture.meta.runtimes.stops.turn("containerd://m1").await;
-        turn.note_hook(&Ok(()), Duration::from_secs(60), clock::now());
+        turn.note_hook(Duration::from_secs(60), clock::now());
         drop(turn);
         tokio::time::sleep(Duration::from_secs(waited)).await;
         fixture.reconcile().await.unwrap();
@@ -335,7 +335,10 @@ async fn a_hook_that_is_cancelled_is_run_from_its_beginning() {
     tokio::time::timeout(Duration::from_secs(1), fixture.reconcile()).await.unwrap_err();
     fixture.runtime.world().faults.clear();
     fixture.reconcile().await.unwrap();
-    assert_eq!(fixture.calls(), [drain("m1"), drain("m1"), Call::Stop("m1".into(), 7)]);
+    assert_eq!(
+        fixture.calls(),
+        [drain("m1"), Call::ExecCancelled("m1".into()), drain("m1"), Call::Stop("m1".into(), 7)]
+    );
 }
 
 #[tokio::test(start_paused = true)]

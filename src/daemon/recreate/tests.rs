@@ -496,7 +496,7 @@ async fn a_request_runs_its_hook_and_has_its_whole_grace_whatever_was_tried_befo
     let fixture = Fixture::in_memory(exec_hook());
     // For the environment; its stop failed.
     let mut turn = fixture.recreator.runtimes.stops.turn("containerd://c0").await;
-    turn.note_hook(&Ok(()), Duration::from_secs(600), clock::now());
+    turn.note_hook(Duration::from_secs(600), clock::now());
     drop(turn);
     tokio::time::sleep(Duration::from_secs(10)).await;
     fixture.runtime.world().stop_errors = vec![tonic::Status::permission_denied("no")];

@@ -433,7 +433,13 @@ fn duplicate_deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &Subs
     let second = deployment(spec, seen, workload);
     let available = if second.is_on_update { second.updated_available } else { second.available };
     // Down as far as it is, it has no turn, and nobody waits until it has rolled.
-    WaveDeployment { available, is_on_update: true, updated_available: replicas, rolls_before: false, ..second }
+    WaveDeployment {
+        available,
+        is_on_update: true,
+        updated_available: workload.replicas,
+        rolls_before: false,
+        ..second
+    }
 }
 
 /// Pods that its template of an older revision or patch permits a workload to take, and that have not come back on it.
