@@ -115,8 +115,13 @@ async fn fifty_creations_at_once_pass_no_limit() -> Result<()> {
         loop {
             let found = counts(t, &["a", "b", "c"]).await?;
             ensure!(found[0] <= 7 && found[1] <= 11, "{found:?}");
-            if found == [7, 11, 32] {
-                return Ok(());
+            // A creation that failed after its admission may have taken a place. It was given back when no Pod was left to create.
+            let free = 18 - found[0] - found[1];
+            if found.iter().sum::<usize>() == 50 {
+                let events = t.events(SPREAD, "ws").await?;
+                if free <= events.iter().filter(|event| event.contains("CreatePodFailed")).count() {
+                    return Ok(());
+                }
             }
             ensure!(Instant::now() < end, "{found:?}");
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -134,10 +139,15 @@ async fn a_deployment_keeps_its_ratio_when_it_is_scaled_down_and_rolled_out() ->
         t.create(workload("Deployment", "web", 10, vec![main(remote("pause"))])).await?;
         spread_as(t, &[("a", 3), ("b", 7)]).await?;
         // The order of percentages is found with the other subsets in view: the manager writes what admission cannot know.
-        poll("all Pods to have a cost", LONG, async || {
+        poll("the costs to keep the ratio of five Pods", LONG, async || {
             let pods = t.list("Pod", "app=web").await?;
-            let costs: BTreeSet<&str> = pods.iter().map(|pod| pod.text(COST)).collect();
-            ensure!(costs.len() == 10 && !costs.contains(""), "{costs:?}");
+            let mut costs: Vec<(i64, &str)> = pods
+                .iter()
+                .map(|pod| Ok((pod.text(COST).parse()?, pod.text("/metadata/labels/e2e-subset"))))
+                .collect::<Result<_>>()?;
+            costs.sort_unstable_by(|one, other| other.cmp(one));
+            let kept = costs.iter().take(5).filter(|(_, subset)| *subset == "a").count();
+            ensure!(costs.len() == 10 && kept == 2, "{costs:?}");
             Ok(())
         })
         .await?;
