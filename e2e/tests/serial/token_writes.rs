@@ -1120,7 +1120,8 @@ async fn of_registrations(t: &Test) -> Result<Vec<Case>> {
 fn lines(t: &Test) -> Result<BTreeSet<(String, String, String)>> {
     let text = fs::read_to_string(t.paths.repo.join("SECURITY.md"))?;
     let mut found = BTreeSet::new();
-    for line in text.lines().filter(|line| line.starts_with("| `kruise-")) {
+    let table = text.lines().skip_while(|line| !line.starts_with("| account | resource | verbs |"));
+    for line in table.filter(|line| line.starts_with("| `kruise-")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
         let [account, resource, verbs, _, policy] = cells.as_slice() else { continue };
         if !policy.is_empty() && *account != "kruise-daemon" {
