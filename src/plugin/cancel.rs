@@ -16,13 +16,12 @@ use super::{
         table::clean,
         target::{self, Subject},
     },
-    view::{print, report},
+    view::{print, report, report_failure},
 };
 use crate::runtime::apply;
 
 /// What to say where WorkloadRestarts are not among the requests.
-const WITHOUT_RESTARTS: &str =
-    "Warning: you may not list workloadrestarts.kruise.rs; they and the requests that they have made are left out";
+const WITHOUT_RESTARTS: &str = "Warning: no permission to list workloadrestarts.kruise.rs; they and the requests that they have made are not cancelled";
 
 /// Delete requests that have not ended. A stop that was sent is not taken back; requests that have ended are kept.
 #[derive(Debug, clap::Args)]
@@ -49,7 +48,7 @@ pub(super) async fn run(args: CancelArgs, connection: &ConnectionArgs) -> Result
             report(WITHOUT_RESTARTS);
         }
         for stop in left_out(&listed) {
-            exit = exit.max(failed(&stop));
+            exit = exit.max(report_failure(&stop));
         }
         objects.extend(listed.objects.into_iter().filter(is_open));
     }
@@ -63,7 +62,7 @@ pub(super) async fn run(args: CancelArgs, connection: &ConnectionArgs) -> Result
                 };
                 objects.extend(found.into_iter().filter(is_meant));
             }
-            Err(stop) => exit = exit.max(failed(&stop)),
+            Err(stop) => exit = exit.max(report_failure(&stop)),
         }
     }
     if objects.is_empty() && exit == Exit::Success {
@@ -73,7 +72,7 @@ pub(super) async fn run(args: CancelArgs, connection: &ConnectionArgs) -> Result
     for object in objects {
         match cancel(&connection, object, args.dry_run).await {
             Ok(text) => print(&text)?,
-            Err(stop) => exit = exit.max(failed(&stop)),
+            Err(stop) => exit = exit.max(report_failure(&stop)),
         }
     }
     Ok(exit)
@@ -85,8 +84,10 @@ fn is_open(object: &Value) -> bool {
 
 /// The open requests of WorkloadRestarts, if those may not be listed and so are not cancelled with them.
 fn left_out(listed: &Listed) -> Vec<Stop> {
-    let objects = listed.objects.iter().filter(|_| !listed.has_restarts);
-    let left_out = objects.filter_map(|object| match judge(object) {
+    if listed.has_restarts {
+        return Vec::new();
+    }
+    let left_out = listed.objects.iter().filter_map(|object| match judge(object) {
         Verdict::Owned(restart) => Some(left_to(object, &restart, Exit::Refused)),
         _ => None,
     });
@@ -101,11 +102,6 @@ fn left_to(object: &Value, restart: &str, exit: Exit) -> Stop {
         reference(object)
     );
     Stop::new(exit, message)
-}
-
-fn failed(stop: &Stop) -> Exit {
-    report(&format!("error: {stop}"));
-    stop.exit
 }
 
 /// Deletes one request as it was judged; one that has moved meanwhile is judged again. Gives what became of it.

@@ -162,10 +162,6 @@ async fn send(client: &Client, request: http::Request<Vec<u8>>) -> kube::Result<
     Err(kube::Error::Api(status.boxed()))
 }
 
-/// What to say where WorkloadRestarts are not among the requests.
-pub(super) const WITHOUT_RESTARTS: &str =
-    "Warning: no permission to list workloadrestarts.kruise.rs; each ContainerRecreateRequest is handled individually";
-
 /// Requests of a list.
 #[derive(Debug)]
 pub(super) struct Listed {

@@ -18,7 +18,7 @@ use super::{
         progress::Watched,
         rollout::{self, Holds, Pin, Rollout, Until, is_observed},
     },
-    view::{Format, View, print, print_objects, report},
+    view::{Format, View, print, print_objects, report_failure},
     workloads::{ChangeArgs, HistoryPlace, WorkloadChange, change, find, revisions},
 };
 use crate::runtime::clock;
@@ -229,10 +229,7 @@ async fn status(args: &StatusArgs, connection: &Connection) -> Result<Exit, Stop
         let Watched::Rollout(rollout) = seen else { continue };
         match rollout.at_once() {
             Ok(sentence) => print(&(sentence + "\n"))?,
-            Err(stop) => {
-                report(&format!("error: {stop}"));
-                exit = exit.max(stop.exit);
-            }
+            Err(stop) => exit = exit.max(report_failure(&stop)),
         }
     }
     Ok(exit)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     connection::ConnectionArgs,
     follow::follow,
-    requests::{WITHOUT_RESTARTS, find, list},
+    requests::{find, list},
     restart::positive,
     rules::{
         JsonPointer,
@@ -20,6 +20,10 @@ use super::{
     view::{Format, View, print, print_objects, report},
 };
 use crate::runtime::clock;
+
+/// What to say where WorkloadRestarts are not among the requests.
+const WITHOUT_RESTARTS: &str =
+    "Warning: no permission to list workloadrestarts.kruise.rs; the requests that they have made are shown one by one";
 
 /// Show requests and how far they are: all of the namespace, or those that are named.
 #[derive(Debug, clap::Args)]

@@ -46,6 +46,12 @@ pub(super) fn report(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// Says what has failed, where others go on. Gives its exit code.
+pub(super) fn report_failure(stop: &Stop) -> Exit {
+    report(&format!("error: {stop}"));
+    stop.exit
+}
+
 /// Objects on standard output; several, or `as_list`, as a List.
 pub(super) fn print_objects(format: Format, objects: &[Value], as_list: bool) -> Result<(), Stop> {
     if format == Format::Name {

@@ -18,7 +18,7 @@ use super::{
         rollout::{Holds, OF_OTHERS, Rolls, Write},
         target::{self, Kind, targets_among},
     },
-    view::{Format, print, print_objects, report},
+    view::{Format, print, print_objects, report, report_failure},
 };
 use crate::{
     api::{DEFAULT_NAMESPACE, kinds::Scope, labels},
@@ -152,10 +152,7 @@ pub(super) async fn change(
     for workload in workloads {
         match change_one(connection, workload, args, &judge).await {
             Ok(object) => changed.push(object),
-            Err(stop) => {
-                report(&format!("error: {stop}"));
-                exit = exit.max(stop.exit);
-            }
+            Err(stop) => exit = exit.max(report_failure(&stop)),
         }
     }
     if let Some(format) = args.output.filter(|_| !changed.is_empty()) {

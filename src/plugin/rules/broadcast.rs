@@ -218,15 +218,13 @@ impl Broadcast {
 
 /// How a job has ended, if it has. One that a failure has paused waits for its user.
 pub fn outcome(job: &Value) -> Outcome {
-    let conditions = job.list("/status/conditions");
-    let holds = |type_: &str| conditions.iter().find(|c| c.text("/type") == type_ && c.text("/status") == "True");
-    if let Some(failed) = holds("Failed") {
+    if let Some(failed) = job.true_condition("Failed") {
         return Outcome::Failed(failed.text("/message").to_owned());
     }
-    if let Some(stalled) = holds("Stalled") {
+    if let Some(stalled) = job.true_condition("Stalled") {
         return Outcome::Failed(stalled.text("/message").to_owned());
     }
-    match (holds("Complete"), job.int("/status/failed")) {
+    match (job.true_condition("Complete"), job.int("/status/failed")) {
         (None, _) => Outcome::Open,
         (Some(_), 0) => Outcome::Succeeded,
         (Some(_), failed) => Outcome::Failed(format!("{failed} of {} nodes failed", job.int("/status/desired"))),

@@ -25,6 +25,12 @@ pub(super) trait JsonPointer {
     fn text(&self, pointer: &str) -> &str;
     fn int(&self, pointer: &str) -> i64;
     fn list(&self, pointer: &str) -> &[Value];
+    /// The condition of this type in its status.
+    fn condition(&self, type_: &str) -> Option<&Value>;
+    /// The condition of this type, if it is True.
+    fn true_condition(&self, type_: &str) -> Option<&Value> {
+        self.condition(type_).filter(|condition| condition.text("/status") == "True")
+    }
 }
 
 impl JsonPointer for Value {
@@ -36,5 +42,8 @@ impl JsonPointer for Value {
     }
     fn list(&self, pointer: &str) -> &[Value] {
         self.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+    fn condition(&self, type_: &str) -> Option<&Value> {
+        self.list("/status/conditions").iter().find(|condition| condition.text("/type") == type_)
     }
 }

@@ -164,17 +164,12 @@ fn selected(selector: &Value) -> String {
     format!("-l {}", parts.join(","))
 }
 
-fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
-    object.list("/status/conditions").iter().find(|c| c.text("/type") == type_)
-}
-
 fn outcome_of_workload(object: &Value) -> Outcome {
-    let holds = |type_: &str| condition(object, type_).filter(|c| c.text("/status") == "True");
-    if let Some(failed) = holds("Failed") {
+    if let Some(failed) = object.true_condition("Failed") {
         let message = or(failed.text("/message"), failed.text("/reason"));
         return Outcome::Failed(or(message, "no reason was given").to_owned());
     }
-    match (holds("Complete"), object.int("/status/failed")) {
+    match (object.true_condition("Complete"), object.int("/status/failed")) {
         (None, _) => Outcome::Open,
         (Some(_), _) if object.int("/status/total") == 0 && is_chosen_by_labels(object) => {
             Outcome::Nothing(format!("no Pod matches {}", target_of(object)))

@@ -254,7 +254,7 @@ impl Rollout {
         if enough >= figures.expected && surplus == 0 {
             return Outcome::Succeeded;
         }
-        match condition(&self.object, "Progressing") {
+        match self.object.condition("Progressing") {
             Some(progressing) if progressing.text("/reason") == DEADLINE_EXCEEDED => {
                 Outcome::Failed("exceeded its progress deadline".into())
             }
@@ -265,17 +265,19 @@ impl Rollout {
     /// Why somebody has to change something: it does not go on by itself, and its counts may be those of an older spec.
     fn stalled(&self) -> Option<String> {
         let object = &self.object;
-        let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
-        let of_older_spec = is_true("Stalled").and_then(|stalled| stalled.pointer("/observedGeneration")?.as_i64());
+        let of_older_spec =
+            object.true_condition("Stalled").and_then(|stalled| stalled.pointer("/observedGeneration")?.as_i64());
         let is_older = of_older_spec.is_some_and(|seen| seen < object.int("/metadata/generation"));
         // The deadline has words of its own. Who waits for updated Pods only does not ask whether they become available.
         let counts = |stalled: &&Value| !is_older && stalled.text("/reason") != DEADLINE_EXCEEDED;
-        if let Some(stalled) = is_true("Stalled").filter(counts) {
+        if let Some(stalled) = object.true_condition("Stalled").filter(counts) {
             return Some(format!("{}: {}", stalled.text("/reason"), stalled.text("/message")));
         }
         // A CloneSet with such a partition expects no Pod to be updated.
         let partition = object.pointer("/spec/updateStrategy/partition").filter(|partition| !partition.is_null());
-        let failed = is_true("FailedUpdate").filter(|_| partition.is_some_and(|p| IntOrPercent::parse(p).is_err()))?;
+        let failed = object
+            .true_condition("FailedUpdate")
+            .filter(|_| partition.is_some_and(|p| IntOrPercent::parse(p).is_err()))?;
         Some(format!("FailedUpdate: {}", failed.text("/message")))
     }
 
@@ -312,7 +314,7 @@ impl Rollout {
             text += &format!("; {held}");
         }
         for type_ in FAILURES {
-            if let Some(failed) = condition(&self.object, type_).filter(|c| c.text("/status") == "True") {
+            if let Some(failed) = self.object.true_condition(type_) {
                 text += &format!("; {type_}: {}", failed.text("/message"));
             }
         }
@@ -375,10 +377,6 @@ impl Rollout {
             Waited::Interrupted => format!("{who}: stopped watching after {elapsed}; {go_on}"),
         }
     }
-}
-
-fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
-    object.list("/status/conditions").iter().find(|c| c.text("/type") == type_)
 }
 
 /// A write to a workload. It names the object that was looked at: one of the same name made since is not touched.

@@ -146,7 +146,7 @@ fn is_active(pod: &Value) -> bool {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    pod.list("/status/conditions").iter().any(|c| c.text("/type") == "Ready" && c.text("/status") == "True")
+    pod.true_condition("Ready").is_some()
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> i32 {

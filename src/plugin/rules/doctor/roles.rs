@@ -158,7 +158,7 @@ pub fn daemons(nodes: &Fact, pods: &Fact, daemon_set: &Fact, gates: &FeatureGate
 }
 
 fn is_ready(pod: &Value) -> bool {
-    pod.list("/status/conditions").iter().any(|c| c.text("/type") == "Ready" && c.text("/status") == "True")
+    pod.true_condition("Ready").is_some()
 }
 
 /// A Pod of the daemon is ready when it has reached the container runtime.

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::condition;
 use crate::{
     domain::{
         kinds::{daemon_set::spec::nodes_kept_old, sidecar_set::spec::Spec},
@@ -39,6 +38,14 @@ fn held_by_type(object: &Value) -> Option<String> {
     is_on_delete.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
 }
 
+/// Of so many Pods those that its partition does not keep on an older revision.
+fn without_kept(object: &Value, whole: i64, kept_old: impl Fn(IntOrPercent, i32) -> i32) -> i64 {
+    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
+    let partition = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
+    let number = i32::try_from(whole).unwrap_or(i32::MAX);
+    (whole - partition.map_or(0, |partition| i64::from(kept_old(partition, number)))).clamp(0, whole.max(0))
+}
+
 /// Of a CloneSet.
 pub(super) fn clone_set(object: &Value) -> Figures {
     let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
@@ -60,13 +67,9 @@ pub(super) fn clone_set(object: &Value) -> Figures {
 /// Of a StatefulSet of Kruise.
 pub(super) fn stateful_set(object: &Value) -> Figures {
     let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
-    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
-    let whole = i32::try_from(replicas).unwrap_or(i32::MAX);
-    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
-    let kept = kept.map_or(0, |kept| i64::from(kept_old(kept, whole)));
     Figures {
         replicas,
-        expected: (replicas - kept).clamp(0, replicas.max(0)),
+        expected: without_kept(object, replicas, kept_old),
         updated: object.int("/status/updatedReplicas"),
         available: object.int("/status/updatedAvailableReplicas"),
         surplus: 0,
@@ -78,17 +81,13 @@ pub(super) fn stateful_set(object: &Value) -> Figures {
 /// Of a DaemonSet of Kruise.
 pub(super) fn daemon_set(object: &Value) -> Figures {
     let nodes = object.int("/status/desiredNumberScheduled");
-    let whole = i32::try_from(nodes).unwrap_or(i32::MAX);
-    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
-    let kept = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
-    let kept = kept.map_or(0, |kept| i64::from(nodes_kept_old(kept, whole)));
     let updated = object.int("/status/updatedNumberScheduled");
     // With a selector the status does not say how many nodes are meant: it is over when the set says so. One that is paused
     // or OnDelete is Ready too.
     let has_selector = object.pointer("/spec/updateStrategy/rollingUpdate/selector").is_some_and(Value::is_object);
-    let ready = condition(object, "Ready").filter(|ready| ready.text("/status") == "True");
+    let ready = object.true_condition("Ready");
     let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), AVAILABLE | SELECTOR | PARTITION));
-    let expected = if has_selector && is_over { updated } else { (nodes - kept).clamp(0, nodes.max(0)) };
+    let expected = if has_selector && is_over { updated } else { without_kept(object, nodes, nodes_kept_old) };
     // The status does not say which Pods are available: the new ones, except as many as are not.
     let unavailable =
         object.int("/status/currentNumberScheduled").saturating_sub(object.int("/status/numberAvailable"));
@@ -110,8 +109,7 @@ pub(super) fn sidecar_set(object: &Value) -> Figures {
     let spec = Spec::of(object).ok();
     let whole = i32::try_from(matched).unwrap_or(i32::MAX);
     let kept = spec.as_ref().map_or(0, |spec| i64::from(kept_old(spec.partition, whole)));
-    let is_true = |type_: &str| condition(object, type_).filter(|condition| condition.text("/status") == "True");
-    let (ready, waits) = (is_true("Ready"), is_true("Reconciling"));
+    let (ready, waits) = (object.true_condition("Ready"), object.true_condition("Reconciling"));
     // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
     let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), AVAILABLE | SELECTOR));
     let held = match (ready, waits) {
