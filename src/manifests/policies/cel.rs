@@ -10,6 +10,16 @@ use crate::{
 /// Keys of `labels::SYSTEM_DOMAINS` as a regular expression.
 pub(super) const DOMAINS: &str = "^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kruise[.]io|kruise[.]rs)/";
 
+/// Whether the author of a spec needs rights for it. Stored objects, their finalizers and their other metadata go on, and so do
+/// those that are being deleted.
+pub(super) const IS_NEW_SPEC: &str =
+    "request.operation == 'CREATE' || (object.spec != oldObject.spec && !has(oldObject.metadata.deletionTimestamp))";
+
+/// Matches a spec whose author needs rights for it.
+pub(super) fn new_spec() -> Value {
+    json!({ "name": "changed", "expression": IS_NEW_SPEC })
+}
+
 /// Matches writes of our accounts only; everybody else pays for nothing more.
 pub(super) fn by(accounts: &[&str]) -> Value {
     json!({ "name": "by-our-account", "expression": account::is_one_of(accounts) })

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::cel;
 use crate::api::apps;
 
 const RESOURCE: &str = "resourcedistributions";
@@ -17,9 +18,7 @@ pub(super) fn spec() -> Value {
         "matchConstraints": { "resourceRules": [{ "apiGroups": [apps::GROUP], "apiVersions": ["v1alpha1"],
             "operations": ["CREATE", "UPDATE"], "resources": [RESOURCE] }] },
         "matchConditions": [
-            // Stored objects, their finalizers and their other metadata go on, and so do those that are being deleted.
-            { "name": "changed", "expression":
-                "request.operation == 'CREATE' || (object.spec != oldObject.spec && !has(oldObject.metadata.deletionTimestamp))" },
+            cel::new_spec(),
             { "name": "refers", "expression": "has(object.spec.resourceRef)" },
         ],
         "validations": [{

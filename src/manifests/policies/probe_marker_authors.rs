@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use super::cel;
 use crate::api::{apps, labels};
 
 /// Who may write any PodProbeMarker; the installation binds it to nobody.
@@ -37,8 +38,7 @@ pub(super) fn spec() -> Value {
                 "request.operation == 'CREATE' || object.spec != oldObject.spec || {} != {}", note_of("object"), note_of("oldObject")) },
         ],
         "variables": [
-            { "name": "isNewSpec", "expression":
-                "request.operation == 'CREATE' || (object.spec != oldObject.spec && !has(oldObject.metadata.deletionTimestamp))" },
+            { "name": "isNewSpec", "expression": cel::IS_NEW_SPEC },
             { "name": "isNewNote", "expression": format!(
                 "{} != '' && (request.operation == 'CREATE' || {} != {})", note_of("object"), note_of("object"), note_of("oldObject")) },
             { "name": "probes", "expression": "object.spec.?probes.orValue([])" },

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::cel;
 use crate::api::apps;
 
 const RESOURCE: &str = "workloadspreads";
@@ -16,9 +17,7 @@ pub(super) fn spec() -> Value {
         "matchConstraints": { "resourceRules": [{ "apiGroups": [apps::GROUP], "apiVersions": ["v1alpha1", "v1beta1"],
             "operations": ["CREATE", "UPDATE"], "resources": [RESOURCE] }] },
         "matchConditions": [
-            // Stored objects, their finalizers and their other metadata go on, and so do those that are being deleted.
-            { "name": "changed", "expression":
-                "request.operation == 'CREATE' || (object.spec != oldObject.spec && !has(oldObject.metadata.deletionTimestamp))" },
+            cel::new_spec(),
             // Clients in Go write `patch: null` for subsets without.
             { "name": "patches", "expression":
                 "object.spec.?subsets.orValue([]).exists(s, has(s.patch) && dyn(s.patch) != dyn(null))" },
