@@ -167,22 +167,20 @@ fn keep_what_v1alpha1_lacks(request: &mut Request) -> Vec<&'static str> {
     if request.operation != "UPDATE" || !version.ends_with("/v1alpha1") {
         return Vec::new();
     }
-    let [was_applied, is_applied] = [&request.old_object, &request.object].map(applied_spec);
     let is_in = |spec: &Object, key: &str| spec.get(key).is_some_and(|value| !value.is_null());
-    let is_removed = |key: &str| {
-        was_applied.as_ref().is_some_and(|spec| is_in(spec, key))
-            && is_applied.as_ref().is_some_and(|spec| !is_in(spec, key))
-    };
     let was = request.old_object.get("spec").and_then(Value::as_object);
-    let spec = request.object.get_mut("spec").and_then(Value::as_object_mut);
-    let (Some(was), Some(spec)) = (was, spec) else { return Vec::new() };
-    let mut kept = Vec::new();
-    for key in UNKNOWN_TO_V1ALPHA1 {
-        let Some(value) = was.get(key).filter(|value| !value.is_null()) else { continue };
-        if !is_in(spec, key) && !is_removed(key) {
-            spec.insert(key.to_owned(), value.clone());
-            kept.push(key);
-        }
+    let is = request.object.get("spec").and_then(Value::as_object);
+    let (Some(was), Some(is)) = (was, is) else { return Vec::new() };
+    let mut kept = Vec::from(UNKNOWN_TO_V1ALPHA1);
+    kept.retain(|key| is_in(was, key) && !is_in(is, key));
+    if kept.is_empty() {
+        return kept;
+    }
+    if let [Some(was), Some(is)] = [&request.old_object, &request.object].map(applied_spec) {
+        kept.retain(|key| !is_in(&was, key) || is_in(&is, key));
+    }
+    if let Some(spec) = request.object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.extend(kept.iter().map(|key| ((*key).to_owned(), was[*key].clone())));
     }
     kept
 }
