@@ -409,13 +409,13 @@ fn deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload
     }
 }
 
-/// Second workloads of a subset that serve, see [`remove`].
+/// Further workloads of a subset that serve, see [`remove`].
 fn duplicate_workloads<'a>(
     spec: &'a UnitedSpec,
     seen: UnitedSeen<'a>,
     chosen: &BTreeMap<&str, &ChildSeen>,
 ) -> Vec<SubsetWorkload<'a>> {
-    let is_second = |child: &&ChildSeen| {
+    let is_duplicate = |child: &&ChildSeen| {
         let serves = child.kind == Some(spec.template.kind) && !child.is_deleting && child.pods.ready > 0;
         serves && chosen.get(&*child.subset).is_some_and(|chosen| chosen.uid != child.uid)
     };
@@ -423,22 +423,22 @@ fn duplicate_workloads<'a>(
         let subset = spec.subsets.iter().find(|subset| subset.name == child.subset)?;
         let replicas = child.replicas().max(0);
         let kept = child.partition().min(replicas);
-        let second = SubsetWorkload { subset, child: Some(child), replicas, kept, compensated: 0 };
-        Some(SubsetWorkload { compensated: second.unschedulable(spec), ..second })
+        let duplicate = SubsetWorkload { subset, child: Some(child), replicas, kept, compensated: 0 };
+        Some(SubsetWorkload { compensated: duplicate.unschedulable(spec), ..duplicate })
     };
-    seen.children.iter().filter(is_second).filter_map(one).collect()
+    seen.children.iter().filter(is_duplicate).filter_map(one).collect()
 }
 
 fn duplicate_deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) -> WaveDeployment {
-    let second = deployment(spec, seen, workload);
-    let available = if second.is_on_update { second.updated_available } else { second.available };
+    let duplicate = deployment(spec, seen, workload);
+    let available = if duplicate.is_on_update { duplicate.updated_available } else { duplicate.available };
     // Down as far as it is, it has no turn, and nobody waits until it has rolled.
     WaveDeployment {
         available,
         is_on_update: true,
         updated_available: workload.replicas,
         rolls_before: false,
-        ..second
+        ..duplicate
     }
 }
 
