@@ -206,6 +206,15 @@ pub fn after_update(lifecycle: Option<&Lifecycle>, pod: &impl Hooked) -> State {
     }
 }
 
+/// The state after a deletion that was announced and is not wanted any more, of a Pod without an update under way: one that
+/// its preNormal hook does not let in is not in service, as if it were new.
+pub fn after_deletion(lifecycle: Option<&Lifecycle>, pod: &impl Hooked) -> State {
+    match lifecycle.and_then(|hooks| hooks.pre_normal.as_ref()) {
+        Some(hook) if !hook.is_all_hooked(pod) => State::PreparingNormal,
+        Some(_) | None => State::Normal,
+    }
+}
+
 /// The state that a Pod moves to by itself, if any.
 pub fn refresh(state: &State, observed: &ObservedPod<'_>, pod: &impl Hooked) -> Option<State> {
     let hook =
@@ -294,6 +303,20 @@ mod tests {
         let lifecycle = Lifecycle { pre_normal: Some(hook()), ..Lifecycle::default() };
         assert_eq!(step(State::PreparingNormal, Some(&lifecycle), &one(), (true, true, true)), None);
         assert_eq!(step(State::PreparingNormal, Some(&lifecycle), &both(), (false, true, true)), Some(State::Normal));
+    }
+
+    #[test]
+    fn a_deletion_that_is_taken_back_lets_no_pod_in() {
+        let none = Lifecycle::default();
+        let hooks = Lifecycle { pre_normal: Some(hook()), pre_delete: Some(hook()), ..Lifecycle::default() };
+        for (lifecycle, pod, state) in [
+            (None, one(), State::Normal),
+            (Some(&none), one(), State::Normal),
+            (Some(&hooks), one(), State::PreparingNormal),
+            (Some(&hooks), both(), State::Normal),
+        ] {
+            assert_eq!(after_deletion(lifecycle, &pod), state);
+        }
     }
 
     #[test]

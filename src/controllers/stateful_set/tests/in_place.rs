@@ -92,6 +92,27 @@ async fn edge_12_a_roll_back_while_a_pod_waits_for_its_hook_touches_no_container
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_was_not_let_in_is_not_in_service_when_its_deletion_is_taken_back() {
+    let world = World::new();
+    let hook = |key: &str| json!({"labelsHandler": {key: "yes"}});
+    world.put_set(json!({"replicas": 1, "lifecycle": {"preNormal": hook("in"), "preDelete": hook("hold")},
+        "template": {"metadata": {"labels": {"hold": "yes"}}}}));
+    world.go_on().await;
+    assert_eq!(state(&world), "PreparingNormal");
+    world.put_set(json!({"replicas": 0}));
+    world.go_on().await;
+    assert_eq!(state(&world), "PreparingDelete");
+    world.put_set(json!({"replicas": 1}));
+    world.go_on().await;
+    world.settle_all().await;
+    assert_eq!((state(&world), world.status()["availableReplicas"].clone()), (json!("PreparingNormal"), json!(0)));
+    label(&world, &[("in", "yes")]);
+    world.go_on().await;
+    world.settle_all().await;
+    assert_eq!((state(&world), world.status()["availableReplicas"].clone()), (json!("Normal"), json!(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn edge_13_an_updated_pod_accepts_another_update_and_has_its_handlers_back() {
     let world = hooked(false).await;
     world.put_set(image("i:2"));
