@@ -114,6 +114,29 @@ async fn a_mark_of_ours_for_an_old_revision_is_taken_back_and_a_users_mark_stays
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_to_be_replaced_stays_when_the_partition_is_raised() {
+    let world = World::new();
+    let hook = json!({"labelsHandler": {"hold": "yes"}});
+    world.put_clone_set(json!({"lifecycle": {"preDelete": hook}, "updateStrategy": {"type": "ReCreate"},
+        "template": {"metadata": {"labels": {"hold": "yes"}}}}));
+    go_on(&world).await;
+    let of_each = |pointer: &str| -> Vec<Value> {
+        world.pods().iter().map(|pod| pod.pointer(pointer).cloned().unwrap_or_default()).collect()
+    };
+    let states = || of_each("/metadata/labels/lifecycle.apps.kruise.io~1state");
+    let uids = of_each("/metadata/uid");
+    assert_eq!(states(), ["Normal", "Normal"]);
+    world.put_clone_set(image("i:2"));
+    go_on(&world).await;
+    assert_eq!(states().iter().filter(|state| **state == "PreparingDelete").count(), 1, "its hook holds it");
+    assert_eq!(marks(&world).len(), 1);
+    world.put_clone_set(json!({"updateStrategy": {"partition": 2}}));
+    go_on(&world).await;
+    assert_eq!((states(), marks(&world)), (vec![json!("Normal"), json!("Normal")], vec![]));
+    assert_eq!(of_each("/metadata/uid"), uids, "nobody took its place");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_quota_that_is_used_up_keeps_neither_updates_nor_deletions_from_being_done() {
     let world = World::new();
     world.put_clone_set(json!({"updateStrategy": {"maxUnavailable": "100%"}}));

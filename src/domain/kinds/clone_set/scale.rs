@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     diff::{self, Wanted},
-    plan::{Counting, ObservedCloneSet, Pod, count, wanted},
+    plan::{Counting, ObservedCloneSet, Pod, count, is_on, wanted},
     room::{Charge, Room},
 };
 use crate::{
@@ -94,6 +94,9 @@ pub fn scale<'a>(observed: &ObservedCloneSet<'a>) -> Result<ScalePlan<'a>, Inval
     let wanted = wanted(observed)?;
 
     plan.cancels = stale_marks(observed);
+    if plan.cancels.is_empty() {
+        plan.cancels = marks_beyond_partition(observed, lifecycle, wanted.partition);
+    }
     if plan.cancels.is_empty() && !lifecycle.deletion_is_final() {
         plan.cancels = needless_deletions(observed, &wanted);
     }
@@ -160,6 +163,23 @@ fn stale_marks(observed: &ObservedCloneSet<'_>) -> Vec<Cancel> {
             .then(|| Cancel::Mark { pod: pod.facts.name.clone(), label: mark.has_label })
     });
     stale.collect()
+}
+
+/// Marks of ours on more old Pods than the partition leaves to be updated, because it was raised: others on the same revision
+/// would take their place. Those come first whose deletion was not announced.
+fn marks_beyond_partition(observed: &ObservedCloneSet<'_>, lifecycle: &Lifecycle, partition: i32) -> Vec<Cancel> {
+    if !observed.pods().any(|pod| pod.own_mark.is_some()) {
+        return Vec::new();
+    }
+    let is_final = lifecycle.deletion_is_final();
+    let is_lost = |pod: &Pod| is_final && pod.state == State::PreparingDelete;
+    let is_old = |pod: &&Pod| !is_on(pod, observed.update_revision) && !is_lost(pod);
+    // One whose deletion was announced, and not asked for, may go back into service yet.
+    let staying = observed.pods().filter(is_old).filter(|pod| !pod.is_specified).count();
+    let too_many = usize::try_from(partition).unwrap_or(0).saturating_sub(staying);
+    let mut marked: Vec<&Pod> = observed.pods().filter(is_old).filter(|pod| pod.own_mark.is_some()).collect();
+    marked.sort_by_key(|pod| pod.state == State::PreparingDelete);
+    marked.into_iter().take(too_many).map(|pod| Cancel::Mark { pod: pod.facts.name.clone(), label: true }).collect()
 }
 
 /// Deletions that were announced and are not needed any more, because the CloneSet was scaled up again: those that would

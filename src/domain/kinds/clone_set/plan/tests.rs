@@ -318,6 +318,28 @@ fn marks_of_ours_for_a_revision_that_is_not_wanted_any_more_are_taken_back() {
 }
 
 #[test]
+fn marks_of_ours_on_pods_that_a_raised_partition_keeps_are_taken_back() {
+    let spec = |partition: i32, is_final: bool| {
+        let hook = json!({"labelsHandler": {"hold": "true"}, "markPodNotReady": is_final});
+        json!({"lifecycle": {"preDelete": hook},
+            "updateStrategy": {"type": "ReCreate", "maxUnavailable": 3, "partition": partition}})
+    };
+    let pods = [marked_for(announced("a", OLD), NEW), marked_for(pod("b", OLD), NEW), pod("c", OLD)];
+    assert_eq!(scaled(spec(1, false), &pods), [deleted("b")], "two may be updated");
+    assert_eq!(scaled(spec(2, false), &pods), [taken_back("b", true)], "the one that still serves");
+    assert_eq!(scaled(spec(3, false), &pods), [taken_back("b", true), taken_back("a", true)]);
+    assert_eq!(scaled(spec(3, true), &pods), [taken_back("b", true)], "the other deletion is final");
+    // Then: the marks are gone, and one deletion was announced.
+    let after = [announced("a", OLD), pod("b", OLD), pod("c", OLD)];
+    assert_eq!(scaled(spec(3, false), &after), [kept("a")]);
+    assert_eq!(scaled(spec(3, true), &after), []);
+    // A user's mark stays, and one of ours for it does not go beside it.
+    let of_user = [marked(pod("a", OLD)), marked_for(pod("b", OLD), NEW), pod("c", OLD)];
+    assert_eq!(scaled(spec(2, false), &of_user), [taken_back("b", true)]);
+    assert_eq!(scaled(spec(3, false), &of_user), [taken_back("b", true)]);
+}
+
+#[test]
 fn what_could_not_be_taken_back_stops_nothing_else_and_its_pod_stays() {
     let hook = json!({"labelsHandler": {"hold": "true"}});
     let set = |names: &[&str]| {
