@@ -260,7 +260,7 @@ struct Resting {
 }
 
 /// Whether two texts name one image: `nginx:1` and `docker.io/library/nginx:1` do.
-fn is_same_image(a: &str, b: &str) -> bool {
+pub(super) fn is_same_image(a: &str, b: &str) -> bool {
     let full = |text: &str| {
         let image = ImageRef::parse(text)?;
         Some((image.repository(), image.slot().to_owned()))

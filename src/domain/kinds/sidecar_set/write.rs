@@ -59,7 +59,13 @@ pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
     let containers = |list: &[ContainerView]| -> Value {
         list.iter().map(|container| json!({"name": container.name, "image": &*container.image})).collect()
     };
-    let status = |status: &ContainerStatusView| json!({"name": status.name.as_str(), "imageID": &*status.image_id, "containerID": &*status.container_id});
+    let images = view.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
+    let running: BTreeMap<&str, &str> = images.map(|(name, image)| (name.as_str(), image.as_str())).collect();
+    let status = |status: &ContainerStatusView| {
+        let name = status.name.as_str();
+        json!({"name": name, "image": running.get(name), "imageID": &*status.image_id,
+            "containerID": &*status.container_id})
+    };
     Some(json!({
         "metadata": {"uid": view.uid(), "resourceVersion": view.resource_version()?, "annotations": pod::annotations(view)},
         "spec": {"containers": containers(&view.spec.containers), "initContainers": containers(&view.spec.sidecars)},
@@ -234,11 +240,18 @@ impl<'a> Change<'a> {
         let state = all.entry(spec.name.clone()).or_default();
         state.revision = spec.hashes.hash.clone();
         state.update_timestamp = rfc3339(now);
-        for container in self.images.keys() {
+        for (container, image) in &self.images {
             let text = |key: &str| {
                 self.status(container).and_then(|status| status.get(key)?.as_str()).unwrap_or_default().to_owned()
             };
-            let before = Before { image_id: text("imageID"), container_id: text("containerID") };
+            let mut before = Before { image_id: text("imageID"), container_id: text("containerID") };
+            // Kubelet has not acted on the update before this one, and may never: for the image that runs it makes no other
+            // instance. The name of the image tells then.
+            let earlier = state.last_container_statuses.get(container);
+            let is_unseen = earlier.is_some_and(|earlier| earlier.container_id == before.container_id);
+            if is_unseen && pod::is_same_image(&text("image"), image) {
+                before.container_id.clear();
+            }
             state.last_container_statuses.insert(container.clone(), before);
         }
         states::write(&all, &mut self.annotations);

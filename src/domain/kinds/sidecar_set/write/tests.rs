@@ -126,6 +126,39 @@ fn a_native_sidecar_is_written_among_the_init_containers() {
     assert_eq!(state["mesh"]["lastContainerStatuses"], json!({"mesh": {"imageID": "m@1", "containerID": "c://1"}}));
 }
 
+/// Else it would be waited for an instance that never comes, and no later update would reach the Pod.
+#[test]
+fn back_to_what_runs_before_kubelet_has_acted_no_other_instance_is_waited_for() {
+    let written = |pod: &Value, image: &str| {
+        let spec = json!({"containers": [{"name": "mesh", "image": image}]});
+        let set = Spec::of(&json!({"metadata": {"name": "mesh"}, "spec": spec})).unwrap();
+        let patch = update(&set, pod, "r", now()).unwrap();
+        let mut pod = pod.clone();
+        pod["metadata"]["annotations"] = patch["metadata"]["annotations"].clone();
+        pod["spec"] = patch["spec"].clone();
+        pod
+    };
+    let before = |pod: &Value| {
+        let state: Value = serde_json::from_str(annotation(pod, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
+        state["mesh"]["lastContainerStatuses"]["mesh"].clone()
+    };
+    let status = json!({"name": "mesh", "image": "docker.io/library/m:1", "imageID": "m@1", "containerID": "c://1"});
+    let pod = json!({"metadata": {"resourceVersion": "1"}, "status": {"containerStatuses": [status]},
+        "spec": {"containers": [{"name": "mesh", "image": "m:1"}]}});
+    let first = written(&pod, "m:2");
+    assert_eq!(before(&first), json!({"imageID": "m@1", "containerID": "c://1"}));
+    let mut acted = first.clone();
+    acted["status"]["containerStatuses"][0]["containerID"] = "c://2".into();
+    for (pod, image, noted) in [
+        (&first, "m:1", json!({"imageID": "m@1"})),
+        // Both of these make another instance.
+        (&first, "m:3", json!({"imageID": "m@1", "containerID": "c://1"})),
+        (&acted, "m:1", json!({"imageID": "m@1", "containerID": "c://2"})),
+    ] {
+        assert_eq!(before(&written(pod, image)), noted, "{image}");
+    }
+}
+
 /// A Pod with the twins of `mesh`; its annotations are merged over.
 fn hot(images: [&str; 2], working: &str, versions: [[&str; 2]; 2]) -> Value {
     let mut annotations = Map::new();
