@@ -27,7 +27,10 @@ use prometheus_client::{
 
 use super::{BY_CONTROLLER, Context, Registration, Runner, Started};
 use crate::{
-    api::apps::{self, broadcast_job::BroadcastJob},
+    api::{
+        apps::{self, broadcast_job::BroadcastJob},
+        feature_gates::gate,
+    },
     domain::{
         kinds::broadcast_job::{
             plan::{self, BroadcastObserved},
@@ -259,7 +262,8 @@ impl Controller {
         if let Some(spec) = known.flatten() {
             return spec;
         }
-        let spec = BroadcastSpec::of(job).map(Arc::new);
+        let ends_sidecars = self.context.gates.enabled(gate::SIDECAR_TERMINATOR);
+        let spec = BroadcastSpec::of(job).map(|spec| Arc::new(BroadcastSpec { ends_sidecars, ..spec }));
         let memory = Some((meta.generation, meta.annotations.clone(), spec.clone()));
         self.memories.with(key, |m| m.spec = memory);
         spec

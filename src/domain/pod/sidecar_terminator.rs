@@ -93,6 +93,16 @@ pub fn is_due(pod: &PodView) -> bool {
         && sidecars(pod).any(|(container, _)| !is_over(pod, container))
 }
 
+/// How often sidecars of a Pod were restarted whose main containers are over: until the Pod is ended, kubelet may start one
+/// again that was stopped.
+pub fn restarts_at_the_end(pod: &PodView) -> i32 {
+    if !is_concerned(pod) || !mains_are_over(pod) {
+        return 0;
+    }
+    let statuses = sidecars(pod).filter_map(|(container, _)| pod.container_status(&container.name));
+    statuses.map(|status| status.restart_count).fold(0, i32::saturating_add)
+}
+
 fn sidecars(pod: &PodView) -> impl Iterator<Item = (&ContainerView, &EndsWithJob)> {
     pod.spec.containers.iter().filter_map(|container| Some((container, container.env.ends_with_job.as_deref()?)))
 }

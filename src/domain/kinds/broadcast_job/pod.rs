@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::spec::BroadcastSpec;
 use crate::{
     api::labels,
-    domain::pod::placement::Fit,
+    domain::pod::{placement::Fit, sidecar_terminator},
     k8s::{
         node::{NodeView, Taint},
         pod::PodView,
@@ -93,7 +93,10 @@ impl BroadcastPod {
 
 impl PodStage {
     fn of(view: &PodView, spec: &BroadcastSpec) -> Self {
-        let is_exceeded = || spec.restart_limit.is_some_and(|limit| view.restarts() > limit);
+        // That a sidecar is stopped is no failure: the Pod is about to end.
+        let at_the_end = || if spec.ends_sidecars { sidecar_terminator::restarts_at_the_end(view) } else { 0 };
+        let is_exceeded =
+            || spec.restart_limit.is_some_and(|limit| view.restarts().saturating_sub(at_the_end()) > limit);
         match &*view.phase {
             // An ended Pod that is being deleted has ended all the same, until it is gone.
             "Succeeded" => Self::Succeeded,

@@ -59,6 +59,8 @@ pub struct BroadcastSpec {
     pub restart_limit: Option<i32>,
     /// Annotation `kruise.rs/paused-at-failed`: how many failed Pods have been answered with a pause.
     pub paused_at_failed: i32,
+    /// The sidecar terminator stops sidecars when the main containers are over, as the controller knows by its gate.
+    pub ends_sidecars: bool,
 }
 
 impl BroadcastSpec {
@@ -106,6 +108,7 @@ impl BroadcastSpec {
             on_failure,
             restart_limit: (restarts == RESTART_POLICY).then(|| spec.failure_policy.restart_limit.unwrap_or(0).max(0)),
             paused_at_failed: paused_at_failed.unwrap_or(0),
+            ends_sidecars: false,
             template,
         })
     }

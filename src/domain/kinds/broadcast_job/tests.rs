@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     make,
     plan::{self, Because, BroadcastAction, BroadcastObserved, BroadcastPlan, BroadcastState},
-    pod::{BroadcastNode, BroadcastPod},
+    pod::{BroadcastNode, BroadcastPod, PodStage},
     spec::BroadcastSpec,
     status,
 };
@@ -414,6 +414,34 @@ fn c2_1_the_time_to_live_passes_after_the_end() {
     );
     case.ended = 30;
     assert_eq!(case.plan().actions, [BroadcastAction::DeleteJob]);
+}
+
+/// Kubelet may start a sidecar again that the terminator has stopped, before the Pod is ended.
+#[test]
+fn a_sidecar_that_is_stopped_when_the_main_containers_are_over_is_no_failure() {
+    let job: BroadcastJob = serde_json::from_value(case(1).job).unwrap();
+    let ending = |ends_sidecars: bool, main: Value, restarts: [i32; 2]| {
+        let spec = BroadcastSpec { ends_sidecars, ..BroadcastSpec::of(&job).unwrap() };
+        let env = json!([{"name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT", "value": "true"}]);
+        let mut pod = pod("a", "n0", "Running");
+        pod["spec"]["restartPolicy"] = "OnFailure".into();
+        pod["spec"]["containers"] = json!([{"name": "main"}, {"name": "proxy", "env": env}]);
+        pod["status"]["containerStatuses"] = json!([
+            {"name": "main", "restartCount": restarts[0], "state": main},
+            {"name": "proxy", "restartCount": restarts[1], "state": {"running": {}}},
+        ]);
+        BroadcastPod::of(&serde_json::from_value::<PodView>(pod).unwrap(), &spec).stage
+    };
+    let exited = |code: i32| json!({"terminated": {"exitCode": code}});
+    for (ends_sidecars, main, restarts, stage) in [
+        (true, exited(0), [0, 1], PodStage::Active),
+        (false, exited(0), [0, 1], PodStage::Exceeded),
+        (true, exited(0), [1, 1], PodStage::Exceeded),
+        (true, json!({"running": {}}), [0, 1], PodStage::Exceeded),
+        (true, exited(1), [0, 1], PodStage::Exceeded),
+    ] {
+        assert_eq!(ending(ends_sidecars, main.clone(), restarts), stage, "{ends_sidecars} {main} {restarts:?}");
+    }
 }
 
 #[test]

@@ -245,8 +245,8 @@ impl<'a> Change<'a> {
                 self.status(container).and_then(|status| status.get(key)?.as_str()).unwrap_or_default().to_owned()
             };
             let mut before = Before { image_id: text("imageID"), container_id: text("containerID") };
-            // Kubelet has not acted on the update before this one, and may never: for the image that runs it makes no other
-            // instance. The name of the image tells then.
+            // Kubelet has not acted on the update before this one, and may never: for the image that runs it makes no
+            // other instance. The name of the image tells then.
             let earlier = state.last_container_statuses.get(container);
             let is_unseen = earlier.is_some_and(|earlier| earlier.container_id == before.container_id);
             if is_unseen && pod::is_same_image(&text("image"), image) {
