@@ -194,10 +194,15 @@ impl<K: StoredObject> Store<K> {
 
     /// All objects under a text of one of the store's indexes, in the order of their keys.
     pub fn by_index(&self, index: &StoreIndex<K>, text: &str) -> Vec<Arc<K>> {
+        self.select_by_index(index, text, |_| true)
+    }
+
+    /// The same, of those that fit: the others are not touched but to look at them.
+    pub fn select_by_index(&self, index: &StoreIndex<K>, text: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let objects = self.lock();
         let indexed = objects.indexes.iter().find(|indexed| indexed.is(index));
         debug_assert!(indexed.is_some(), "a store without the index {}", index.name());
-        indexed.map(|indexed| indexed.get(text)).unwrap_or_default()
+        indexed.map(|indexed| indexed.get(text, fits)).unwrap_or_default()
     }
 
     /// How many objects there are, settled ones too.
@@ -813,6 +818,8 @@ mod tests {
         store.upsert(pod("p", "u1", "1"));
         store.upsert(pod("q", "u1", "2"));
         assert_eq!(store.by_index(&BY_UID, "u1").len(), 2);
+        assert_eq!(store.select_by_index(&BY_UID, "u1", |pod| pod.name() == "q")[0].name(), "q");
+        assert!(store.select_by_index(&BY_UID, "u1", |_| false).is_empty());
         store.upsert(pod("p", "u2", "3"));
         assert_eq!((store.by_index(&BY_UID, "u1").len(), store.by_index(&BY_UID, "u2").len()), (1, 1));
         store.remove(&ObjectKey::new("a", "q"), None);

@@ -145,6 +145,13 @@ impl Job {
     }
 }
 
+/// Whether a node that had no Pod is to have one from now on, and is the same otherwise: the API server gives every new node a
+/// taint, which is taken off when the node is Ready.
+fn comes(before: Option<&Node>, now: Option<&Node>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return false };
+    now.fit.should_run && !before.fit.should_run && Node { fit: now.fit, ..before.clone() } == *now
+}
+
 impl Controller {
     fn new(context: &Context) -> Self {
         let client: &Client = &context.client;
@@ -212,13 +219,14 @@ impl Controller {
                 let counts = spec.is_strict || spec.per_topology.is_some();
                 Some(if counts { node } else { Node { not_ready_since: None, ..node } })
             };
-            if seen(old) != seen(new) {
+            let (before, now) = (seen(old), seen(new));
+            if before != now {
                 let is_large = !self.common.pause(&key).is_zero();
                 has_large |= is_large;
-                match old {
+                match is_large && (old.is_none() || comes(before.as_ref(), now.as_ref())) {
                     // Its Pod is made by `node_arrives`.
-                    None if is_large => self.common.wake_for_status(&self.queue, &key),
-                    _ => self.common.wake(&self.queue, &key, None),
+                    true => self.common.wake_for_status(&self.queue, &key),
+                    false => self.common.wake(&self.queue, &key, None),
                 }
             }
         }

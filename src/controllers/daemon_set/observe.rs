@@ -128,8 +128,7 @@ impl Controller {
         });
         let (made, failures, lost, returns) = remembered.unwrap_or_default();
         let newest = Newest { hash: resolved.hash(), same: resolved.same.as_deref().unwrap_or_default() };
-        let mut views = self.common.owned(&job.owner);
-        views.retain(|view| view.node_meant() == node.name());
+        let views = self.common.owned_that(&job.owner, |view| view.node_meant() == node.name());
         let of = |view: &Arc<PodView>| Pod::of(view, &job.spec, newest, now).map(Arc::new);
         let mut pods: Vec<Arc<Pod>> = views.iter().filter_map(of).collect();
         pod::sort(&mut pods);

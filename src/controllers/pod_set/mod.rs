@@ -118,9 +118,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
 
     /// The Pods that a set controls. Whoever may create Pods in another namespace can write the set's UID into them.
     pub fn owned(&self, owner: &OwnerRef) -> Vec<Arc<PodView>> {
-        let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &owner.uid);
-        pods.retain(|pod| pod.namespace() == owner.namespace && owner.controls(pod));
-        pods
+        self.owned_that(owner, |_| true)
+    }
+
+    /// Those of them that fit.
+    pub fn owned_that(&self, owner: &OwnerRef, fits: impl Fn(&PodView) -> bool) -> Vec<Arc<PodView>> {
+        let is_one = |pod: &PodView| fits(pod) && pod.namespace() == owner.namespace && owner.controls(pod);
+        self.context.pods.select_by_index(&BY_CONTROLLER, &owner.uid, is_one)
     }
 
     /// Why a set steps aside: a built-in object of the same kind and name selects its Pods, or the other way round, and both
