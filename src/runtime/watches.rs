@@ -266,6 +266,10 @@ impl<K: StoredObject> Store<K> {
         } else {
             objects.unreported.remove(&key).unwrap_or_else(|| old.clone())
         };
+        // A map keeps the key with which it was first filled.
+        if let Some((known, _)) = objects.by_key.get_key_value(&key) {
+            object.share_key(known);
+        }
         let new = Arc::new(object);
         let settled = self.is_settled.is_some_and(|is_settled| is_settled(&new));
         for index in &mut objects.indexes {
@@ -790,6 +794,18 @@ mod tests {
         store.begin_list();
         assert_eq!(store.retain(&HashSet::new()).len(), 1, "a list reports it too");
         assert!(store.end(&q, Some("v")).is_none() && store.is_empty());
+    }
+
+    #[test]
+    fn a_newer_version_of_a_pod_shares_its_name_with_the_key() {
+        let store = Store::new(None);
+        store.put(pod("p", "u", "5"), false);
+        store.put(pod("p", "u", "6"), false);
+        let held = store.get(&ObjectKey::new("a", "p")).unwrap();
+        let objects = store.lock();
+        let (key, _) = objects.by_key.get_key_value(&ObjectKey::new("a", "p")).unwrap();
+        assert_eq!(held.resource_version(), Some("6"));
+        assert!(Arc::ptr_eq(&key.name, &held.shared_key().1));
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod record;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -41,7 +41,7 @@ use crate::{
         node::backoff::Failures,
         workload::{owner::OwnerRef, turns::Turns},
     },
-    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
+    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector, shared::Text},
     runtime::{
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
@@ -111,7 +111,7 @@ struct DaemonSetMemory {
     /// What was done about new images.
     pre_download: Notes,
     /// How many Pods were made for a node, for their names.
-    made: Arc<HashMap<String, u32>>,
+    made: Arc<BTreeMap<Text, u32>>,
 }
 
 impl AsMut<Common> for DaemonSetMemory {
