@@ -19,7 +19,6 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
@@ -330,7 +329,7 @@ impl Controller {
         }
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
-            && let Some(aside) = self.aside(&job, Duration::ZERO).await
+            && let Some(aside) = self.aside(&job, self.common.look_before_steps(key, &job.set.metadata)).await
         {
             return self.step_aside(&job, aside).await;
         }
