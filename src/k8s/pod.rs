@@ -443,6 +443,13 @@ impl PodView {
     pub fn uid(&self) -> &str {
         &self.uid
     }
+    /// Holds this text for its name, which is the same: the name of each version is read anew.
+    pub fn share_name(&mut self, name: &Arc<str>) {
+        if self.name == *name {
+            self.name = name.clone();
+            self.labels.share(name);
+        }
+    }
     /// Whether another version of the Pod says the same.
     pub fn differs_in_version_alone(&self, other: &Self) -> bool {
         let same = Self { resource_version: other.resource_version.clone(), ..self.clone() };

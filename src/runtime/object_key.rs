@@ -38,6 +38,8 @@ pub trait StoredObject {
     fn object_version(&self) -> Option<&str>;
     /// Drops `managedFields`: nobody decides from them.
     fn drop_managed_fields(&mut self);
+    /// Holds the texts of its key in place of its own, if it can.
+    fn share_key(&mut self, _: &ObjectKey) {}
 }
 
 impl<K: Resource> StoredObject for K {
@@ -75,6 +77,9 @@ impl StoredObject for PodView {
         self.resource_version()
     }
     fn drop_managed_fields(&mut self) {}
+    fn share_key(&mut self, key: &ObjectKey) {
+        self.share_name(&key.name);
+    }
 }
 
 impl fmt::Display for ObjectKey {

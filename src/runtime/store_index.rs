@@ -90,10 +90,10 @@ impl<K: StoredObject> Indexed<K> {
         self.of.name == index.name
     }
 
-    /// The objects under a text, in the order of their keys.
-    pub(super) fn get(&self, text: &str) -> Vec<Arc<K>> {
-        let found = self.by_text.get(text);
-        found.map(|objects| objects.iter().map(|object| object.0.clone()).collect()).unwrap_or_default()
+    /// The objects under a text that fit, in the order of their keys.
+    pub(super) fn get(&self, text: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let found = self.by_text.get(text).into_iter().flatten();
+        found.filter(|object| fits(&object.0)).map(|object| object.0.clone()).collect()
     }
 
     #[cfg(test)]

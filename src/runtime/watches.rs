@@ -194,10 +194,15 @@ impl<K: StoredObject> Store<K> {
 
     /// All objects under a text of one of the store's indexes, in the order of their keys.
     pub fn by_index(&self, index: &StoreIndex<K>, text: &str) -> Vec<Arc<K>> {
+        self.select_by_index(index, text, |_| true)
+    }
+
+    /// The same, of those that fit: the others are not touched but to look at them.
+    pub fn select_by_index(&self, index: &StoreIndex<K>, text: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let objects = self.lock();
         let indexed = objects.indexes.iter().find(|indexed| indexed.is(index));
         debug_assert!(indexed.is_some(), "a store without the index {}", index.name());
-        indexed.map(|indexed| indexed.get(text)).unwrap_or_default()
+        indexed.map(|indexed| indexed.get(text, fits)).unwrap_or_default()
     }
 
     /// How many objects there are, settled ones too.
@@ -261,6 +266,10 @@ impl<K: StoredObject> Store<K> {
         } else {
             objects.unreported.remove(&key).unwrap_or_else(|| old.clone())
         };
+        // A map keeps the key with which it was first filled.
+        if let Some((known, _)) = objects.by_key.get_key_value(&key) {
+            object.share_key(known);
+        }
         let new = Arc::new(object);
         let settled = self.is_settled.is_some_and(|is_settled| is_settled(&new));
         for index in &mut objects.indexes {
@@ -788,6 +797,18 @@ mod tests {
     }
 
     #[test]
+    fn a_newer_version_of_a_pod_shares_its_name_with_the_key() {
+        let store = Store::new(None);
+        store.put(pod("p", "u", "5"), false);
+        store.put(pod("p", "u", "6"), false);
+        let held = store.get(&ObjectKey::new("a", "p")).unwrap();
+        let objects = store.lock();
+        let (key, _) = objects.by_key.get_key_value(&ObjectKey::new("a", "p")).unwrap();
+        assert_eq!(held.resource_version(), Some("6"));
+        assert!(Arc::ptr_eq(&key.name, &held.shared_key().1));
+    }
+
+    #[test]
     fn an_object_stands_under_each_of_its_keys() {
         const BY_LABEL: StoreIndex<PodView> =
             StoreIndex::of_several("label", |pod| pod.labels.iter().map(|(key, _)| key.to_owned()).collect());
@@ -813,6 +834,8 @@ mod tests {
         store.upsert(pod("p", "u1", "1"));
         store.upsert(pod("q", "u1", "2"));
         assert_eq!(store.by_index(&BY_UID, "u1").len(), 2);
+        assert_eq!(store.select_by_index(&BY_UID, "u1", |pod| pod.name() == "q")[0].name(), "q");
+        assert!(store.select_by_index(&BY_UID, "u1", |_| false).is_empty());
         store.upsert(pod("p", "u2", "3"));
         assert_eq!((store.by_index(&BY_UID, "u1").len(), store.by_index(&BY_UID, "u2").len()), (1, 1));
         store.remove(&ObjectKey::new("a", "q"), None);

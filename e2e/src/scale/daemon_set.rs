@@ -16,13 +16,16 @@ use super::{Census, GATES, IMAGES, IN_FLIGHT, LONG, NODE_PREFIX, REVISIONS, Scal
 use super::{in_place_of, in_turn, template, warm};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, summary};
-use crate::player::Nodes;
+use crate::player::{Nodes, PLAYED};
 
 const OURS: &str = "AdvancedDaemonSet";
 /// Sets beside which nodes join and beat.
 const SETS: usize = 20;
 /// Nodes that join while the sets are there.
 const JOINING: usize = 100;
+/// From the moment when the Pods of one node are ready to the next node: the sets have written their statuses. Without it each
+/// node would wait for what is still written for those before, and all would measure how many writes the machine does.
+const BETWEEN: Duration = Duration::from_secs(3);
 /// Over which heartbeats are measured.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -181,15 +184,17 @@ impl Scale<'_> {
         let value = format!("{:.2} % of a core more than without them", (busy - quiet) * 100.0);
         self.rows.row(&format!("manager: {} node heartbeats a minute, {what}", nodes.len()), "0.5 %", value);
 
-        self.nodes_that_join(played).await?;
+        self.nodes_that_join(played, &pods, count).await?;
         for name in &names {
             t.remove(OURS, name).await?;
         }
         pods.until("Pods to be gone", patience, |c| c.total == 0).await.map(drop)
     }
 
-    /// From the request that creates a node to its Pods in a watch, one node after the other.
-    async fn nodes_that_join(&mut self, played: &Test) -> Result<()> {
+    /// From the request that creates a node to its Pods in a watch, one node after the other, beside `count` Pods. The API
+    /// server gives each new node a taint that no Pod of a DaemonSet tolerates: when the node controller has taken it off
+    /// stands in another row.
+    async fn nodes_that_join(&mut self, played: &Test, pods: &Census, count: usize) -> Result<()> {
         let (send, mut came) = mpsc::unbounded_channel();
         let stream = watcher::watcher(self.t.api("Pod"), watcher::Config::default().labels("app=many-ads"));
         let watch = tokio::spawn(async move {
@@ -204,9 +209,26 @@ impl Scale<'_> {
                 }
             }
         });
+        let (send_free, mut freed) = mpsc::unbounded_channel();
+        let nodes = watcher::watcher(self.t.api("Node"), watcher::Config::default().labels(PLAYED));
+        let watch_nodes = tokio::spawn(async move {
+            pin_mut!(nodes);
+            let mut seen = HashMap::new();
+            while let Some(event) = nodes.next().await {
+                let Ok(Event::Apply(node)) = event else { continue };
+                let now = Instant::now();
+                let name = node.metadata.name.unwrap_or_default();
+                // Its own is left.
+                let is_free = node.data.array("/spec/taints").len() == 1;
+                if is_free && seen.insert(name.clone(), ()).is_none() && send_free.send((name, now)).is_err() {
+                    return;
+                }
+            }
+        });
         settle().await;
         while came.try_recv().is_ok() {}
-        let mut times = Vec::new();
+        while freed.try_recv().is_ok() {}
+        let (mut times, mut free) = (Vec::new(), Vec::new());
         let from = self.options.big_nodes.max(self.options.nodes);
         let mut joined = Vec::new();
         for index in from..from + JOINING {
@@ -223,14 +245,27 @@ impl Scale<'_> {
                     own += 1;
                 }
             }
+            loop {
+                let next = tokio::time::timeout(PATIENCE, freed.recv()).await.context("a node loses its first taint")?;
+                let (of, at) = next.context("the watch of nodes ended")?;
+                if of == node {
+                    free.push(at.saturating_duration_since(start).as_secs_f64());
+                    break;
+                }
+            }
+            let ready = count + SETS * joined.len();
+            pods.until("the Pods of a node that joins to be ready", LONG, |c| c.ready >= ready).await?;
+            tokio::time::sleep(BETWEEN).await;
         }
         watch.abort();
+        watch_nodes.abort();
         ensure!(times.len() == SETS * JOINING, "{} Pods", times.len());
         self.rows.row(
             &format!("a node is created -> its Pods are created, {SETS} DaemonSets, from the request on"),
             "p99 200 ms",
             summary(&times),
         );
+        self.rows.row("the same node is created -> its first taint is off, from the request on", "", summary(&free));
         Ok(())
     }
 }

@@ -198,7 +198,7 @@ impl Controller {
 
     fn next_name(&self, job: &Job, node: &str) {
         self.common.memories.with(&job.key, |memory| {
-            *Arc::make_mut(&mut memory.made).entry(node.to_owned()).or_default() += 1;
+            *Arc::make_mut(&mut memory.made).entry(node.into()).or_default() += 1;
         });
     }
 

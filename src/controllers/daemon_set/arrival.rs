@@ -12,7 +12,7 @@ use crate::{
     api::apps::daemon_set::DaemonSet,
     controllers::pod_set::BUILT_IN_PAUSE,
     domain::{
-        kinds::daemon_set::{pass, plan::Action},
+        kinds::daemon_set::{pass, plan::Action, pod::Node},
         pod::inplace::Allowed,
         workload::owner::OwnerRef,
     },
@@ -41,21 +41,33 @@ impl Controller {
 
     async fn serve_node(&self, set: Arc<DaemonSet>, node: &NodeView) {
         let key = ObjectKey::of(set.as_ref());
-        let Some((job, resolved)) = self.known_job(&key, set) else { return };
+        if !self.make_pod_of_node(&key, set, node).await {
+            self.common.wake(&self.queue, &key, None);
+        }
+    }
+
+    /// False: what the node lacks is left to a pass.
+    async fn make_pod_of_node(&self, key: &ObjectKey, set: Arc<DaemonSet>, node: &NodeView) -> bool {
+        let Some((job, resolved)) = self.known_job(key, set) else { return false };
+        if !Node::of(node, &job.spec).fit.should_run {
+            return true;
+        }
         let seen = self.see_node(&job, &resolved, node);
         if !seen.nodes.iter().any(|node| node.fit.should_run) || !seen.pods.is_empty() {
-            return;
+            return true;
         }
         let plan = pass::plan(&self.observed(&job, &resolved, &seen, Allowed::default()));
         for action in plan.actions {
             let Action::Create { node, not_ready_since } = action else { continue };
             if self.aside(&job, BUILT_IN_PAUSE).await.is_some() {
-                return;
+                return false;
             }
             if let Err(error) = self.create(&job, &resolved, &seen, (&node, not_ready_since)).await {
                 tracing::debug!(set = %key, node, %error, "the Pod of a node that came is left to the next pass");
+                return false;
             }
         }
+        true
     }
 
     /// A set with what its last pass found out, as far as one node can be judged by that alone.

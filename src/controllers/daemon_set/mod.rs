@@ -17,9 +17,8 @@ mod record;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
@@ -41,7 +40,7 @@ use crate::{
         node::backoff::Failures,
         workload::{owner::OwnerRef, turns::Turns},
     },
-    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
+    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector, shared::Text},
     runtime::{
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
@@ -111,7 +110,7 @@ struct DaemonSetMemory {
     /// What was done about new images.
     pre_download: Notes,
     /// How many Pods were made for a node, for their names.
-    made: Arc<HashMap<String, u32>>,
+    made: Arc<BTreeMap<Text, u32>>,
 }
 
 impl AsMut<Common> for DaemonSetMemory {
@@ -143,6 +142,13 @@ impl Job {
     fn generation(&self) -> i64 {
         self.set.metadata.generation.unwrap_or_default()
     }
+}
+
+/// Whether a node that had no Pod is to have one from now on, and is the same otherwise: the API server gives every new node a
+/// taint, which is taken off when the node is Ready.
+fn comes(before: Option<&Node>, now: Option<&Node>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return false };
+    now.fit.should_run && !before.fit.should_run && Node { fit: now.fit, ..before.clone() } == *now
 }
 
 impl Controller {
@@ -212,13 +218,14 @@ impl Controller {
                 let counts = spec.is_strict || spec.per_topology.is_some();
                 Some(if counts { node } else { Node { not_ready_since: None, ..node } })
             };
-            if seen(old) != seen(new) {
+            let (before, now) = (seen(old), seen(new));
+            if before != now {
                 let is_large = !self.common.pause(&key).is_zero();
                 has_large |= is_large;
-                match old {
+                match is_large && (old.is_none() || comes(before.as_ref(), now.as_ref())) {
                     // Its Pod is made by `node_arrives`.
-                    None if is_large => self.common.wake_for_status(&self.queue, &key),
-                    _ => self.common.wake(&self.queue, &key, None),
+                    true => self.common.wake_for_status(&self.queue, &key),
+                    false => self.common.wake(&self.queue, &key, None),
                 }
             }
         }
@@ -322,7 +329,7 @@ impl Controller {
         }
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
-            && let Some(aside) = self.aside(&job, Duration::ZERO).await
+            && let Some(aside) = self.aside(&job, self.common.look_before_steps(key, &job.set.metadata)).await
         {
             return self.step_aside(&job, aside).await;
         }

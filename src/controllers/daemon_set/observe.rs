@@ -1,7 +1,7 @@
 //! Everything that a pass looks at.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
@@ -22,7 +22,10 @@ use crate::{
         pod::inplace::Allowed,
         workload::{revisions::is_same_data, turns::Turns},
     },
-    k8s::{node::NodeView, pod::PodView, pod_template::looks_defaulted, revision, selector::Selector, time::Now},
+    k8s::{
+        node::NodeView, pod::PodView, pod_template::looks_defaulted, revision, selector::Selector, shared::Text,
+        time::Now,
+    },
     runtime::{
         clock,
         pod_template::{self, Refused},
@@ -72,7 +75,7 @@ pub(super) struct Seen {
     /// What was refused.
     turns: Turns<Turn>,
     /// How many Pods had been made for a node before anything was looked at.
-    pub(super) made: Arc<HashMap<String, u32>>,
+    pub(super) made: Arc<BTreeMap<Text, u32>>,
     now: Now,
 }
 
@@ -128,8 +131,7 @@ impl Controller {
         });
         let (made, failures, lost, returns) = remembered.unwrap_or_default();
         let newest = Newest { hash: resolved.hash(), same: resolved.same.as_deref().unwrap_or_default() };
-        let mut views = self.common.owned(&job.owner);
-        views.retain(|view| view.node_meant() == node.name());
+        let views = self.common.owned_that(&job.owner, |view| view.node_meant() == node.name());
         let of = |view: &Arc<PodView>| Pod::of(view, &job.spec, newest, now).map(Arc::new);
         let mut pods: Vec<Arc<Pod>> = views.iter().filter_map(of).collect();
         pod::sort(&mut pods);

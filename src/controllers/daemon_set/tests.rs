@@ -3,7 +3,7 @@
 mod arrival;
 mod simulation;
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
@@ -361,6 +361,39 @@ async fn a_built_in_daemon_set_that_comes_back_stops_the_next_step() {
     world.image("i:2");
     let _ = world.pass().await;
     assert!(world.sent().iter().all(|write| !write.contains("/pods/")), "although it was not there a moment ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_that_go_on_with_others_do_not_wait_for_a_look_for_the_built_in_daemon_set() {
+    let world = World::with_nodes(&["a", "b", "c"]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+    world.settle().await;
+    let update = async |image: &str| {
+        lock(&world.server).unreadable.clear();
+        world.settle().await;
+        world.image(image);
+        while !world.pods().iter().any(|pod| pod.pointer("/spec/containers/0/image").unwrap() == image) {
+            let _ = world.pass().await;
+        }
+        lock(&world.server).unreadable.push(BUILT_IN);
+    };
+    update("i:2").await;
+    for _ in 0..12 {
+        world.play();
+        world.pass().await.unwrap();
+    }
+    world.everywhere("i:2", &["a", "b", "c"]);
+    world.image("i:3");
+    assert!(world.pass().await.is_err(), "another template");
+    update("i:4").await;
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let mut has_failed = false;
+    for _ in 0..12 {
+        world.play();
+        has_failed |= world.pass().await.is_err();
+    }
+    assert!(has_failed, "some time later");
+    assert_ne!(world.images().iter().filter(|(_, image)| image == "i:4").count(), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ mod steps;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::{api::GetParams, core::Request};
 use serde_json::Value;
 
@@ -38,6 +38,8 @@ use crate::{
 
 /// Between two looks for the built-in object of the same name, while nothing is to be done.
 pub const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
+/// The same while Pods are made, changed and deleted.
+const STEPS_PAUSE: Duration = Duration::from_secs(2);
 
 /// What is remembered of a set, whatever its kind. Everything can be lost.
 #[derive(Default)]
@@ -56,6 +58,8 @@ pub struct Common {
     searched: Option<i64>,
     /// When the built-in object of the same name was not there.
     alone: Option<Duration>,
+    /// The generation for which that was looked at before steps.
+    begun: Option<i64>,
     /// By what single Pods are refreshed, while there are so many that a pass over all of them takes its time.
     single: Option<Arc<single::By>>,
 }
@@ -118,9 +122,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
 
     /// The Pods that a set controls. Whoever may create Pods in another namespace can write the set's UID into them.
     pub fn owned(&self, owner: &OwnerRef) -> Vec<Arc<PodView>> {
-        let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &owner.uid);
-        pods.retain(|pod| pod.namespace() == owner.namespace && owner.controls(pod));
-        pods
+        self.owned_that(owner, |_| true)
+    }
+
+    /// Those of them that fit.
+    pub fn owned_that(&self, owner: &OwnerRef, fits: impl Fn(&PodView) -> bool) -> Vec<Arc<PodView>> {
+        let is_one = |pod: &PodView| fits(pod) && pod.namespace() == owner.namespace && owner.controls(pod);
+        self.context.pods.select_by_index(&BY_CONTROLLER, &owner.uid, is_one)
     }
 
     /// Why a set steps aside: a built-in object of the same kind and name selects its Pods, or the other way round, and both
@@ -155,6 +163,15 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 then: Err(error),
             }),
         }
+    }
+
+    /// How old a look for that object may be before steps of a pass. The first steps for a generation are preceded by a look
+    /// of their own. Those that go on with them are not all: a roll-out has several passes a second, and for as long as a
+    /// busy API server takes to answer the places of Pods that are updated would stay empty.
+    pub fn look_before_steps(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
+        let generation = set.generation;
+        let goes_on = self.with(key, |memory| std::mem::replace(&mut memory.begun, generation) == generation);
+        if goes_on && generation.is_some() { STEPS_PAUSE } else { Duration::ZERO }
     }
 
     /// Whether a built-in object of the same kind and name selects the same Pods.

@@ -24,9 +24,10 @@ use crate::{
 /// Pods of large sets that are looked after at the same time.
 pub const POD_WORKERS: usize = 24;
 
-/// How many times longer the news of a Pod waits in a set at rest. With twenty sets on each of a thousand nodes, the
-/// passes over all of them would take more of the processor than the Pods of a node that joins.
-const AT_REST: u32 = 5;
+/// How many times longer the news of a Pod waits in a set at rest: a second for a thousand Pods. With twenty sets on each of
+/// a thousand nodes, the passes over all of them, and the status that each of them writes, would take more of the processor
+/// and of the API server than the Pods of a node that joins.
+const AT_REST: u32 = 10;
 
 /// What Pods of one set have in common when they are refreshed.
 #[derive(Clone, Copy, Debug)]

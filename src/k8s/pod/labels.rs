@@ -7,31 +7,78 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 
-use crate::k8s::shared::{Pool, Text};
+use crate::{
+    api::labels,
+    k8s::shared::{Pool, Text, Weigh},
+};
 
-/// Labels, sorted by key, in shared strings: thousands of Pods have the same few texts, and the same keys.
+/// Labels whose values differ from object to object.
+const OWN: [&str; 6] = [
+    labels::POD_NAME,
+    labels::POD_INDEX,
+    labels::INSTANCE_ID,
+    "batch.kubernetes.io/job-completion-index",
+    "kubernetes.io/hostname",
+    "kubernetes.io/metadata.name",
+];
+
+/// Labels, sorted by key. What the Pods of one workload have in common, which is most of it, is held once for all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Labels {
+    common: Arc<Common>,
+    /// The values of [`OWN`], by key.
+    own: Box<[Arc<str>]>,
+}
+
+/// What many objects have.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+struct Common {
     keys: Arc<[Arc<str>]>,
-    /// As many as keys.
-    values: Arc<[Arc<str>]>,
+    /// As many as keys; None: the next value of its own.
+    values: Box<[Option<Arc<str>>]>,
+}
+
+impl AsRef<Common> for Common {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl Weigh for Common {
+    fn weight(&self) -> usize {
+        let values = self.values.iter().map(|value| size_of::<Arc<str>>() + value.as_ref().map_or(0, |v| v.len()));
+        self.keys.weight() + values.sum::<usize>()
+    }
 }
 
 static LABEL_KEYS: Pool<[Arc<str>]> = Pool::new();
+static COMMON: Pool<Common> = Pool::new();
 
 impl Labels {
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
-        let at = self.keys.binary_search_by(|k| (**k).cmp(key)).ok()?;
-        self.values.get(at).map(|value| &**value)
+        let Common { keys, values } = &*self.common;
+        let at = keys.binary_search_by(|k| (**k).cmp(key)).ok()?;
+        match values.get(at)? {
+            Some(value) => Some(&**value),
+            None => {
+                let before = values.iter().take(at).filter(|value| value.is_none()).count();
+                self.own.get(before).map(|value| &**value)
+            }
+        }
     }
-    /// A value that is this text, whatever its key.
-    pub fn value(&self, text: &str) -> Option<&Arc<str>> {
-        self.values.iter().find(|value| ***value == *text)
+    /// Holds this text once, where one of the object's own values is the same.
+    pub(super) fn share(&mut self, text: &Arc<str>) {
+        self.own.iter_mut().filter(|value| ***value == **text).for_each(|value| *value = text.clone());
     }
     /// All of them, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.keys.iter().zip(self.values.iter()).map(|(k, v)| (&**k, &**v))
+        let Common { keys, values } = &*self.common;
+        let mut own = self.own.iter();
+        keys.iter().zip(values.iter()).map(move |(key, value)| {
+            let value = value.as_ref().or_else(|| own.next());
+            (&**key, value.map_or("", |value| &**value))
+        })
     }
 }
 
@@ -61,7 +108,58 @@ impl From<Vec<(Arc<str>, Arc<str>)>> for Labels {
         pairs.reverse();
         pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
         pairs.dedup_by(|(a, _), (b, _)| a == b);
-        let (keys, values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        Self { keys: LABEL_KEYS.share(keys), values: values.into() }
+        let mut own = Vec::new();
+        let (mut keys, mut values) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(pairs.len()));
+        for (key, value) in pairs {
+            let is_own = OWN.contains(&&*key);
+            keys.push(key);
+            values.push((!is_own).then(|| value.clone()));
+            if is_own {
+                own.push(value);
+            }
+        }
+        let common = Common { keys: LABEL_KEYS.share(keys), values: values.into() };
+        Self { common: COMMON.share(common), own: own.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(labels: Value) -> Labels {
+        serde_json::from_value(labels).unwrap()
+    }
+
+    #[test]
+    fn what_pods_of_a_workload_have_in_common_is_held_once() {
+        let pod = |ordinal: u32| {
+            of(json!({"app": "web", "zone": "a", labels::POD_NAME: format!("web-{ordinal}"), labels::POD_INDEX: ordinal.to_string()}))
+        };
+        let (one, two) = (pod(1), pod(2));
+        assert!(Arc::ptr_eq(&one.common, &two.common) && one != two && one == pod(1));
+        assert_eq!((one.get(labels::POD_NAME), two.get(labels::POD_INDEX)), (Some("web-1"), Some("2")));
+        assert_eq!((two.get("app"), two.get("zone"), two.get("x")), (Some("web"), Some("a"), None));
+        let all: Vec<(&str, &str)> = two.iter().collect();
+        assert_eq!(all, [("app", "web"), (labels::POD_INDEX, "2"), (labels::POD_NAME, "web-2"), ("zone", "a")]);
+    }
+
+    #[test]
+    fn a_value_that_is_the_name_of_the_pod_is_held_with_it() {
+        let mut labels = of(json!({"app": "web-1", labels::POD_NAME: "web-1", labels::POD_INDEX: "1"}));
+        let name: Arc<str> = "web-1".into();
+        labels.share(&name);
+        assert_eq!(Arc::strong_count(&name), 2, "by the label that differs from Pod to Pod");
+        assert_eq!(labels, of(json!({"app": "web-1", labels::POD_NAME: "web-1", labels::POD_INDEX: "1"})));
+    }
+
+    #[test]
+    fn there_may_be_no_labels_and_no_values_in_common() {
+        assert_eq!((of(json!({})), Labels::default().iter().count()), (Labels::default(), 0));
+        let own = of(json!({labels::INSTANCE_ID: "abcde"}));
+        assert_eq!((own.get(labels::INSTANCE_ID), own.iter().count()), (Some("abcde"), 1));
+        assert_ne!(own, of(json!({labels::INSTANCE_ID: "fghij"})));
     }
 }

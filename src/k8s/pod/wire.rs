@@ -452,7 +452,7 @@ fn kept(all: Vec<WireCondition>) -> (Vec<PodCondition>, Option<Timestamp>) {
 impl From<WirePod> for PodView {
     fn from(WirePod { metadata: meta, spec, status }: WirePod) -> Self {
         let mut annotations = meta.annotations.unwrap_or_default();
-        let labels = meta.labels.unwrap_or_default();
+        let mut labels = meta.labels.unwrap_or_default();
         let mut sidecars = spec.init_containers.unwrap_or_default();
         sidecars.retain(|c| c.restart_policy.as_deref() == Some("Always"));
         let mut init_statuses = status.init_container_statuses.unwrap_or_default();
@@ -484,11 +484,11 @@ impl From<WirePod> for PodView {
             sidecars: sidecars.into(),
         };
         let statuses = status.container_statuses.unwrap_or_default().into_iter().chain(init_statuses);
-        let name = meta.name.unwrap_or_default();
+        let name: Arc<str> = meta.name.unwrap_or_default().into();
         // A StatefulSet writes the name into a label, too.
-        let label = labels.value(&name).cloned();
+        labels.share(&name);
         Self {
-            name: label.unwrap_or_else(|| name.into()),
+            name,
             namespace: meta.namespace.unwrap_or_default(),
             uid: meta.uid.unwrap_or_default().into(),
             resource_version: meta.resource_version.unwrap_or_default().into(),

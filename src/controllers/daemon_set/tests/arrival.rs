@@ -85,6 +85,36 @@ async fn a_small_set_has_a_pass_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_whose_taint_is_taken_off_is_served_before_any_pass() {
+    let taint = json!({"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}});
+    for (what, change, millis) in [
+        ("nothing else", json!({}), 100),
+        ("whether it is selected for updates", json!({"metadata": {"labels": {"zone": "b"}}}), 10),
+    ] {
+        let selector = json!({"matchLabels": {"zone": "b"}});
+        let world = on_a_hundred_nodes(json!({"updateStrategy": {"rollingUpdate": {"selector": selector}}})).await;
+        world.node("new", taint.clone());
+        let old = world.controller.context.nodes.get("new").unwrap();
+        world.node("new", change);
+        let new = world.controller.context.nodes.get("new").unwrap();
+        world.controller.node_changed(&Change::Applied { old: Some(&old), new: &new, initial: false });
+        assert_eq!((world.controller.queue.depth(), world.controller.arrivals.depth()), (0, 1), "{what}");
+        assert_eq!(world.controller.queue.next_in().expect("a pass").as_millis(), millis, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_whose_pod_cannot_be_made_by_itself_has_a_pass_soon() {
+    let world = on_a_hundred_nodes(json!({"scaleStrategy": {"partitionedScaling": true}})).await;
+    world.node("new", json!({}));
+    let node = world.controller.context.nodes.get("new").unwrap();
+    world.controller.node_changed(&Change::Applied { old: None, new: &node, initial: false });
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    assert_eq!(world.sent(), Vec::<String>::new());
+    assert_eq!(world.controller.queue.next_in().expect("a pass").as_millis(), 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn news_of_a_pod_that_works_waits_longer_while_the_set_is_at_rest() {
     let next_in = |world: &World, of: &dyn Fn(&PodView) -> bool| {
         let pods = world.controller.context.pods.list();
@@ -93,7 +123,7 @@ async fn news_of_a_pod_that_works_waits_longer_while_the_set_is_at_rest() {
         world.controller.queue.next_in().expect("a pass").as_millis()
     };
     let world = on_a_hundred_nodes(json!({})).await;
-    assert_eq!(next_in(&world, &|_| true), 50, "its status can wait");
+    assert_eq!(next_in(&world, &|_| true), 100, "its status can wait");
     world.controller.queue.begin();
     let world = on_a_hundred_nodes(json!({})).await;
     world.image("i:2");
