@@ -22,7 +22,7 @@ use crate::{
         pod::{Labels, PodView},
     },
     runtime::{
-        lock, wake,
+        clock, lock, wake,
         watches::{Change, ObjectKey},
     },
 };
@@ -144,9 +144,10 @@ impl Controller {
         }
     }
 
-    /// A pass looks at every Pod of the SidecarSet: the more there are, the longer the next one waits for further news.
+    /// Has a SidecarSet looked at again for news of a Pod.
     fn wake(&self, key: ObjectKey) {
-        match wake::pause(self.memories.with(&key, |memory| memory.pods).unwrap_or_default()) {
+        let now = clock::now().mono;
+        match self.memories.with(&key, |memory| memory.pause(now)).unwrap_or_default() {
             Duration::ZERO => self.queue.add(key),
             pause => self.queue.add_after(key, pause),
         }

@@ -1,10 +1,16 @@
 //! What SidecarSets note on a Pod: which of them were injected, by which hash and revision, and which containers of
 //! hot-upgraded sidecars work. In the words of OpenKruise, whose older form is read too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -42,11 +48,30 @@ pub struct Note {
 pub type Notes = BTreeMap<String, Note>;
 
 /// What stands in an annotation that may be in the older form, a hash by name.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Stored {
     Hash(String),
     Note(Note),
+}
+
+/// Every pass over a SidecarSet reads the notes of all its Pods, and each Pod has those of all its SidecarSets: they are read as
+/// they come, without the copy by which serde tries one form after the other.
+impl<'de> Deserialize<'de> for Stored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Stored;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a hash, or an object with one")
+            }
+            fn visit_str<E: de::Error>(self, hash: &str) -> Result<Stored, E> {
+                Ok(Stored::Hash(hash.to_owned()))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Stored, A::Error> {
+                Note::deserialize(MapAccessDeserializer::new(map)).map(Stored::Note)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// Reads one of the two annotations with hashes.
@@ -261,6 +286,14 @@ mod tests {
         notes.write(&mut annotations);
         let written: Value = serde_json::from_str(annotations[SIDECAR_SET_HASH].as_str().unwrap()).unwrap();
         assert_eq!((&written["a"]["new"], &written["a"]["sidecarList"]), (&json!({"x": 1}), &json!([])));
+    }
+
+    #[test]
+    fn what_is_neither_a_hash_nor_a_note_cannot_be_read() {
+        for other in ["5", "true", "[]", r#"{"hash":5}"#] {
+            let text = format!(r#"{{"a":{other}}}"#);
+            assert!(PodNotes::read(&map(json!({SIDECAR_SET_HASH: text}))).is_err(), "{other}");
+        }
     }
 
     #[test]
