@@ -13,7 +13,7 @@ use crate::{
     controllers::{BY_NAMESPACE, BY_SIDECAR_SET},
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
-        notes::injected_into,
+        notes::{PodNotes, injected_into},
         pod::{Judged, SidecarPod, annotations},
         spec::Spec,
     },
@@ -204,10 +204,13 @@ impl Controller {
             if !self.is_open(&pod) || !self.fits(&pod, &spec.aim, &mut namespaces) {
                 continue;
             }
-            let Ok(mut seen) = SidecarPod::of(&pod, &annotations(&pod)) else {
+            let annotations = annotations(&pod);
+            // It is nobody's then.
+            let Ok(notes) = PodNotes::of_set(&annotations, &spec.name) else {
                 observed.uninjected += 1;
                 continue;
             };
+            let mut seen = SidecarPod::of(&pod, &annotations, notes);
             if !seen.is_managed(spec) {
                 continue;
             }
