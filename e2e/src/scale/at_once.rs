@@ -55,7 +55,40 @@ async fn answers_at_once(t: &Test) -> Result<f64> {
     Ok(sum)
 }
 
+/// What the handler of new Pods has needed by its own clock since the starts of all replicas: seconds, and for how many Pods.
+pub(super) async fn own_time(t: &Test) -> Result<(f64, f64)> {
+    let (mut seconds, mut pods) = (0.0, 0.0);
+    for pod in t.node().replicas("kruise-webhook").await? {
+        let (of_replica, count) = own_time_in(&metrics(t, pod.text("/metadata/name")).await?);
+        seconds += of_replica;
+        pods += count;
+    }
+    Ok((seconds, pods))
+}
+
+fn own_time_in(metrics: &str) -> (f64, f64) {
+    let sum = |name: &str| -> f64 {
+        let lines = metrics.lines().filter(|line| line.starts_with(name) && line.contains("webhook=\"/mutate-pod\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    (sum("controller_runtime_webhook_latency_seconds_sum{"), sum("controller_runtime_webhook_latency_seconds_count{"))
+}
+
 pub(super) async fn metrics(t: &Test, pod: &str) -> Result<String> {
     let path = format!("/api/v1/namespaces/{SYSTEM}/pods/{pod}:8080/proxy");
     Ok(t.client.request_text(Request::new(path).get("metrics", &GetParams::default())?).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_new_pods_is_told_from_that_of_others() {
+        let metrics = "controller_runtime_webhook_latency_seconds_sum{webhook=\"/mutate-pod\"} 0.5\n\
+            controller_runtime_webhook_latency_seconds_count{webhook=\"/mutate-pod\"} 4\n\
+            controller_runtime_webhook_latency_seconds_sum{webhook=\"/mutate-pod-budget\"} 7\n\
+            controller_runtime_webhook_latency_seconds_bucket{le=\"0.001\",webhook=\"/mutate-pod\"} 2\n";
+        assert_eq!(own_time_in(metrics), (0.5, 4.0));
+    }
 }

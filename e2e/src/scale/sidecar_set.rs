@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use super::at_once::{answer_at_once, metrics, tried};
+use super::at_once::{answer_at_once, metrics, own_time, tried};
 use super::paced::{at_a_pace, rank, store};
 use super::{Census, IMAGES, IN_FLIGHT, LONG, Scale, delete_bare, in_turn, max_unavailable, on_played_nodes, warm};
 use crate::kit::{Build, Look, PATIENCE, Test, condition, poll};
@@ -172,6 +172,8 @@ impl Scale<'_> {
         answer_at_once(&free, held("web", "try")).await?;
         for (pace, each) in PACES {
             let (mut with, mut without) = (Vec::new(), Vec::new());
+            let manager = self.manager().await?.1;
+            let (used, own) = (Usage::of(manager)?.cpu, own_time(&self.t).await?);
             let mut left = each;
             let mut turn = 0;
             while left > 0 {
@@ -206,6 +208,12 @@ impl Scale<'_> {
             let added = |share: f64| (rank(&with, share) - rank(&without, share)) * 1e3;
             let value = format!("p50 {:.1} ms, p99 {:.1} ms", added(0.5), added(0.99));
             self.rows.row(&format!("{what}: added"), "p50 3 ms, p99 10 ms", value);
+            let now = own_time(&self.t).await?;
+            let handler = (now.0 - own.0) / (now.1 - own.1).max(1.0) * 1e3;
+            self.rows.row(&format!("{what}: in the handler, on average"), "", format!("{handler:.2} ms"));
+            let manager = (Usage::of(manager)?.cpu - used) / with.len().max(1) as f64 * 1e3;
+            let what = format!("{what}: processor time of the manager for each Pod");
+            self.rows.row(&what, "", format!("{manager:.2} ms"));
             for t in [&ours, &free] {
                 let at_once = DeleteParams::default().grace_period(0);
                 t.api("Pod").delete_collection(&at_once, &ListParams::default()).await?;

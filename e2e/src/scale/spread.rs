@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use super::at_once::answer_at_once;
 use super::paced::{at_a_pace, rank, store};
 use super::{Census, IMAGES, LONG, Scale, clone_set, in_turn, on_played_nodes, template, warm};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
-use crate::measure::settle;
+use crate::measure::{calls, settle};
 
 const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
 const UNITED: &str = "UnitedDeployment";
@@ -196,8 +197,10 @@ impl Scale<'_> {
                     store(&side.t, pods.into_iter()).await?;
                     Ok(Instant::now())
                 };
-                side.rates.push(count as f64 / self.step(&what, work).await?.seconds);
+                let step = self.step(&what, work).await?;
+                side.rates.push(count as f64 / step.seconds);
                 if side.asked == Asked::Spread {
+                    self.print_calls(step.span)?;
                     let found = side.wrong().await?;
                     (over, without) = (over + found.0, without + found.1);
                 }
@@ -223,6 +226,14 @@ impl Scale<'_> {
                 let value = format!("{ratio}: {}, beside {}", rates(&with.rates), rates(&beside.rates));
                 self.rows.row(&format!("{what}: throughput, beside {who}"), targets.1, value);
             }
+        }
+        Ok(())
+    }
+
+    /// What our processes have asked of the API server in a span of time.
+    fn print_calls(&self, span: (Timestamp, Timestamp)) -> Result<()> {
+        for ((role, what), n) in calls(self.paths, &[span])?.pop().unwrap_or_default() {
+            println!("  {n:>6}  {role}: {what}");
         }
         Ok(())
     }

@@ -119,8 +119,9 @@ impl World {
         self.controller.crons.upsert(serde_json::from_value(cron).unwrap());
     }
 
+    /// Ahead of the clock of timers: a pass takes no time.
     fn now(&self) -> Now {
-        Now { wall: self.now, mono: Duration::from_secs(1000) }
+        Now { wall: self.now, mono: Duration::from_secs(1_000_000) }
     }
 
     async fn pass(&self) -> kube::Result<Requeue> {
@@ -527,6 +528,21 @@ async fn after_an_error_a_slot_that_is_due_does_not_wait_for_the_back_off() {
     assert_eq!(world.controller.queue.begin(), None);
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!(world.controller.queue.begin(), Some(ObjectKey::new("ns", "cron")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_does_not_wait_for_what_the_pass_before_has_taken() {
+    let world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    tokio::time::advance(Duration::from_secs(100)).await;
+    let cron = world.controller.crons.get(&ObjectKey::new("ns", "cron")).unwrap();
+    for (took, wait) in [(0, 60), (7, 53), (60, 0), (90, 0)] {
+        let mono = clock::now().mono.saturating_sub(Duration::from_secs(took));
+        let began = Now { wall: at("2026-01-01T00:59:00Z"), mono };
+        let next = world.controller.pass(&cron, &TimeZone::UTC, began).await.unwrap();
+        assert_eq!(next, Requeue::After(Duration::from_secs(wait)), "{took}");
+    }
 }
 
 #[tokio::test]

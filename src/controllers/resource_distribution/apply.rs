@@ -70,8 +70,8 @@ fn is_own_policy(error: &kube::Error) -> bool {
 
 impl Controller {
     /// Carries out the steps: one at first, more at a time with every success. Whatever fails in one namespace is tried again
-    /// after a pause of its own, and what has failed before runs beside the others.
-    pub(super) async fn carry_out(&self, job: &Job, steps: Steps, pass: &mut Pass) {
+    /// after a pause of its own, and what has failed before runs beside the others. Whether all were tried that had not failed.
+    pub(super) async fn carry_out(&self, job: &Job, steps: Steps, pass: &mut Pass) -> bool {
         let mut window = self.memories.with(&job.key, |memory| memory.window).unwrap_or_default();
         let (mut window_of_again, number) = (0, steps.first.len());
         let tried = AtomicUsize::new(0);
@@ -100,11 +100,11 @@ impl Controller {
             self.context.events.normal(&reference(job.object.as_ref()), "Distributed", &message);
         }
         // One after the other was not answered: the API server is away, which concerns all of them.
-        if tried.into_inner() < number
-            && let Some(error) = failure.filter(|error| code(error).is_none())
-        {
+        let is_through = tried.into_inner() == number;
+        if !is_through && let Some(error) = failure.filter(|error| code(error).is_none()) {
             pass.note(Err(error));
         }
+        is_through
     }
 
     async fn step(&self, job: &Job, step: CopyStep) -> kube::Result<()> {

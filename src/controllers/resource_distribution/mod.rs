@@ -291,7 +291,9 @@ impl Controller {
         };
         let steps = self.memories.with(key, |memory| survey.take(memory, now.mono)).unwrap_or_default();
         if steps != Steps::default() {
-            self.carry_out(&job, steps, &mut pass).await;
+            let is_through = self.carry_out(&job, steps, &mut pass).await;
+            // What this pass has no room for has not been tried, and waits for nothing.
+            pass.again = is_through && survey.has_more();
         }
         let now = clock::now();
         let Some(survey) = self.survey(&job, now) else { return Ok(Requeue::After(AFTER_UNKNOWN)) };

@@ -12,6 +12,7 @@ use crate::{
         content::ResourceKind,
         copy::{self, CopyObject},
         memory::Done,
+        plan::MOST_STEPS,
     },
     liveness::Random,
     runtime::lock,
@@ -391,6 +392,27 @@ async fn a_first_copy_and_a_change_of_it_take_one_request_each() {
 }
 
 /// What one patch for all cannot do is done by another one, after a look at what is there.
+#[tokio::test]
+async fn what_one_pass_has_no_room_for_follows_at_once_unless_nothing_goes() {
+    let names: Vec<String> = (0..MOST_STEPS + 3).map(|i| format!("n{i:04}")).collect();
+    let of: Vec<&str> = names.iter().map(String::as_str).collect();
+    for is_broken in [false, true] {
+        let world = World::new();
+        world.namespaces(&of);
+        if is_broken {
+            lock(&world.record).broken.clone_from(&names);
+        }
+        world.distribution("d", in_namespaces(secret(), &of));
+        let next = if is_broken { AFTER_WATCHED_CONFLICT } else { Duration::ZERO };
+        assert_eq!(world.look("d").await.unwrap(), Requeue::After(next));
+        assert_eq!(world.writes().len(), if is_broken { 0 } else { MOST_STEPS });
+        if !is_broken {
+            assert_ne!(world.look("d").await.unwrap(), Requeue::After(Duration::ZERO));
+            assert_eq!(world.writes().len(), 3);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_change_that_one_patch_for_all_copies_cannot_make_is_made_all_the_same() {
     let world = World::new();

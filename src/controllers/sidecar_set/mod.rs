@@ -64,6 +64,7 @@ use crate::{
         revisions::Revisions,
         shutdown::Shutdown,
         status_writer::StatusWriter,
+        wake,
         watches::{Change, ObjectKey, Store},
     },
 };
@@ -93,6 +94,9 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "sidecarset-controller";
 /// When to look again for the node of a Pod that no watch has brought.
 const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
+/// Between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which are written a
+/// second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
+const AT_REST: Duration = Duration::from_secs(1);
 
 struct Controller {
     context: Context,
@@ -122,6 +126,8 @@ struct SidecarMemory {
     generation: i64,
     /// How many Pods have its containers.
     pods: usize,
+    /// When the last pass ended, if nothing was to be done with any Pod.
+    rests_since: Option<Duration>,
     /// Its revisions.
     seen: LastRevisions,
     /// UIDs of the Pods whose lack of them an event has reported.
@@ -129,6 +135,14 @@ struct SidecarMemory {
     /// How many were to be updated in place in the last pass and cannot be; in the first one, what the status says.
     not_upgradable: Option<usize>,
     marks: Marks,
+}
+
+impl SidecarMemory {
+    /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
+    fn pause(&self, now: Duration) -> Duration {
+        let rest = self.rests_since.map_or(Duration::ZERO, |since| AT_REST.saturating_sub(now.saturating_sub(since)));
+        wake::pause(self.pods).max(rest)
+    }
 }
 
 /// A SidecarSet in one pass.
@@ -297,6 +311,10 @@ impl Controller {
         if is_settled {
             self.mark(&job, &plan, &observed, &mut pass).await;
         }
+        let is_repairing = matches!(facts.repair, Some(status::Repair::UnderWay(_)));
+        if plan.is_at_rest() && !is_repairing && !pass.again && pass.error.is_none() {
+            self.memories.with(&job.key, |memory| memory.rests_since = Some(clock::now().mono));
+        }
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
 
@@ -305,6 +323,7 @@ impl Controller {
         self.memories.enter(&job.key, job.set.uid());
         let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
+            memory.rests_since = None;
             memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
             let recorded = usize::try_from(job.before.not_upgradable_pods).unwrap_or_default();
             memory.not_upgradable.get_or_insert(recorded);

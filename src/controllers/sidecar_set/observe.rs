@@ -13,7 +13,7 @@ use crate::{
     controllers::{BY_NAMESPACE, BY_SIDECAR_SET},
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
-        notes::injected_into,
+        notes::{PodNotes, injected_into},
         pod::{Judged, SidecarPod, annotations},
         spec::Spec,
     },
@@ -22,7 +22,7 @@ use crate::{
         pod::{Labels, PodView},
     },
     runtime::{
-        lock, wake,
+        clock, lock, wake,
         watches::{Change, ObjectKey},
     },
 };
@@ -144,9 +144,10 @@ impl Controller {
         }
     }
 
-    /// A pass looks at every Pod of the SidecarSet: the more there are, the longer the next one waits for further news.
+    /// Has a SidecarSet looked at again for news of a Pod.
     fn wake(&self, key: ObjectKey) {
-        match wake::pause(self.memories.with(&key, |memory| memory.pods).unwrap_or_default()) {
+        let now = clock::now().mono;
+        match self.memories.with(&key, |memory| memory.pause(now)).unwrap_or_default() {
             Duration::ZERO => self.queue.add(key),
             pause => self.queue.add_after(key, pause),
         }
@@ -203,10 +204,13 @@ impl Controller {
             if !self.is_open(&pod) || !self.fits(&pod, &spec.aim, &mut namespaces) {
                 continue;
             }
-            let Ok(mut seen) = SidecarPod::of(&pod, &annotations(&pod)) else {
+            let annotations = annotations(&pod);
+            // It is nobody's then.
+            let Ok(notes) = PodNotes::of_set(&annotations, &spec.name) else {
                 observed.uninjected += 1;
                 continue;
             };
+            let mut seen = SidecarPod::of(&pod, &annotations, notes);
             if !seen.is_managed(spec) {
                 continue;
             }

@@ -984,3 +984,28 @@ async fn a15_a_version_that_is_a_label_alone_gets_to_the_revision() {
         assert_eq!(world.told(), Vec::<String>::new(), "once");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn news_of_pods_wait_for_a_second_while_nothing_is_to_be_done_with_any() {
+    let key = ObjectKey::new("", "logs");
+    let look = async |world: &World| {
+        assert_eq!(world.controller.queue.begin().as_ref(), Some(&key));
+        let next = world.controller.reconcile(&key).await;
+        world.controller.queue.done(key.clone(), next);
+    };
+    let world = settled(json!({})).await;
+    look(&world).await;
+    world.inject(&["e"]);
+    world.deliver();
+    assert_eq!((world.controller.queue.depth(), world.controller.queue.next_in()), (0, Some(AT_REST)));
+    tokio::time::advance(AT_REST).await;
+    look(&world).await;
+    assert_eq!(world.status()["matchedPods"], 5);
+    world.image("a:2");
+    world.deliver();
+    assert_eq!(world.controller.queue.depth(), 1, "a new spec waits for nothing");
+    look(&world).await;
+    world.play();
+    world.deliver();
+    assert_eq!(world.controller.queue.depth(), 1, "the next Pod's turn comes when this one is ready");
+}

@@ -275,6 +275,11 @@ impl Survey {
         Steps { first, again }
     }
 
+    /// Whether there is more to do at once than was taken.
+    pub fn has_more(&self) -> bool {
+        !self.now.is_empty()
+    }
+
     fn has_turns(&self) -> bool {
         !self.in_turn.is_empty() || !self.for_room.is_empty()
     }

@@ -671,6 +671,7 @@ fn a_pass_has_a_bounded_number_of_steps_and_what_has_failed_goes_apart() {
         let Steps { first, again } = survey.take(&mut world.memory, world.now);
         assert_eq!(first.len() + again.len(), [MOST_STEPS, MOST_STEPS, 300][pass]);
         assert_eq!(again.len(), [MOST_AGAIN, MOST_AGAIN, 0][pass]);
+        assert_eq!(survey.has_more(), pass < 2);
         assert_eq!(survey.next(&world.memory, world.now).is_some_and(|next| next.is_zero()), pass < 2);
         for step in first {
             let CopyStep::Copy(name) = step else { panic!("{step:?}") };

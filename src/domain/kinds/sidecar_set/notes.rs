@@ -1,10 +1,16 @@
 //! What SidecarSets note on a Pod: which of them were injected, by which hash and revision, and which containers of
 //! hot-upgraded sidecars work. In the words of OpenKruise, whose older form is read too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, DeserializeSeed, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -42,11 +48,38 @@ pub struct Note {
 pub type Notes = BTreeMap<String, Note>;
 
 /// What stands in an annotation that may be in the older form, a hash by name.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Stored {
     Hash(String),
     Note(Note),
+}
+
+impl Stored {
+    fn note(self, set: &str) -> Note {
+        match self {
+            Self::Note(note) => note,
+            Self::Hash(hash) => Note { hash, sidecar_set_name: set.to_owned(), ..Note::default() },
+        }
+    }
+}
+
+/// Without the copy by which serde tries one form after the other.
+impl<'de> Deserialize<'de> for Stored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Stored;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a hash, or an object with one")
+            }
+            fn visit_str<E: de::Error>(self, hash: &str) -> Result<Stored, E> {
+                Ok(Stored::Hash(hash.to_owned()))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Stored, A::Error> {
+                Note::deserialize(MapAccessDeserializer::new(map)).map(Stored::Note)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// Reads one of the two annotations with hashes.
@@ -55,14 +88,138 @@ enum Stored {
 /// It has neither of its two forms.
 pub fn notes(annotations: &Map<String, Value>, key: &str) -> Result<Notes, Invalid> {
     let Some(text) = text(annotations, key) else { return Ok(Notes::new()) };
-    let stored: Option<BTreeMap<String, Option<Stored>>> = serde_json::from_str(text)
-        .map_err(|error| Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}")))?;
-    let note = |(name, stored): (String, Stored)| match stored {
-        Stored::Note(note) => (name, note),
-        Stored::Hash(hash) => (name.clone(), Note { hash, sidecar_set_name: name, ..Note::default() }),
+    let stored: Option<BTreeMap<String, Option<Stored>>> =
+        serde_json::from_str(text).map_err(|error| unreadable(key, &error))?;
+    let note = |(name, stored): (String, Option<Stored>)| {
+        let note = stored?.note(&name);
+        Some((name, note))
     };
-    let stored = stored.unwrap_or_default().into_iter();
-    Ok(stored.filter_map(|(name, stored)| Some(note((name, stored?)))).collect())
+    Ok(stored.unwrap_or_default().into_iter().filter_map(note).collect())
+}
+
+fn unreadable(key: &str, error: &serde_json::Error) -> Invalid {
+    Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}"))
+}
+
+/// The same of one SidecarSet. Of the others no more is read than whether they can be.
+fn note_of(annotations: &Map<String, Value>, key: &str, set: &str) -> Result<Notes, Invalid> {
+    let Some(text) = text(annotations, key) else { return Ok(Notes::new()) };
+    let mut json = serde_json::Deserializer::from_str(text);
+    let found = OfSet(set).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
+    let found = found.map_err(|error| unreadable(key, &error))?;
+    Ok(found.map(|stored| (set.to_owned(), stored.note(set))).into_iter().collect())
+}
+
+/// Reads the member of an object that has this name.
+struct OfSet<'s>(&'s str);
+
+impl<'de> DeserializeSeed<'de> for OfSet<'_> {
+    type Value = Option<Stored>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Stored>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OfSet<'_> {
+    type Value = Option<Stored>;
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object of hashes by SidecarSet")
+    }
+    fn visit_unit<E: de::Error>(self) -> Result<Option<Stored>, E> {
+        Ok(None)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<Stored>, A::Error> {
+        let mut found = None;
+        while let Some(is_own) = map.next_key_seed(IsKey(self.0))? {
+            if is_own {
+                found = map.next_value::<Option<Stored>>()?;
+            } else {
+                map.next_value::<Option<Unkept>>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a key is this one.
+struct IsKey<'s>(&'s str);
+
+impl<'de> DeserializeSeed<'de> for IsKey<'_> {
+    type Value = bool;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for IsKey<'_> {
+    type Value = bool;
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the name of a SidecarSet")
+    }
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<bool, E> {
+        Ok(name == self.0)
+    }
+}
+
+/// What has one of the two forms; nothing of it is kept.
+struct Unkept;
+
+impl<'de> Deserialize<'de> for Unkept {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Unkept;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a hash, or an object with one")
+            }
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<Unkept, E> {
+                Ok(Unkept)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Unkept, A::Error> {
+                UnkeptNote::deserialize(MapAccessDeserializer::new(map)).map(|_| Unkept)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The types of the members of a [`Note`].
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct UnkeptNote {
+    #[serde(rename = "updateTimestamp")]
+    _update_timestamp: UnkeptText,
+    #[serde(rename = "hash")]
+    _hash: UnkeptText,
+    #[serde(rename = "sidecarSetName")]
+    _sidecar_set_name: UnkeptText,
+    #[serde(rename = "sidecarList")]
+    _sidecar_list: Option<Vec<UnkeptText>>,
+    #[serde(rename = "controllerRevision")]
+    _controller_revision: UnkeptText,
+}
+
+/// A text or null; nothing of it is kept.
+#[derive(Default)]
+struct UnkeptText;
+
+impl<'de> Deserialize<'de> for UnkeptText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OrNull;
+        impl Visitor<'_> for OrNull {
+            type Value = UnkeptText;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text")
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<UnkeptText, E> {
+                Ok(UnkeptText)
+            }
+            fn visit_str<E: de::Error>(self, _: &str) -> Result<UnkeptText, E> {
+                Ok(UnkeptText)
+            }
+        }
+        deserializer.deserialize_any(OrNull)
+    }
 }
 
 /// What is noted of one SidecarSet in both annotations.
@@ -99,18 +256,26 @@ impl PodNotes {
     /// # Errors
     /// An annotation has not the form that it should have.
     pub fn read(annotations: &Map<String, Value>) -> Result<Self, Invalid> {
-        let working: Option<BTreeMap<String, Option<String>>> = match text(annotations, SIDECAR_SET_WORKING) {
-            None => None,
-            Some(text) => serde_json::from_str(text).map_err(|error| {
-                let want = "want a JSON object of containers by sidecar";
-                Invalid(format!("annotation {SIDECAR_SET_WORKING}: {want}: {error}"))
-            })?,
-        };
         Ok(Self {
             hashes: notes(annotations, SIDECAR_SET_HASH)?,
             hashes_without_image: notes(annotations, SIDECAR_SET_HASH_WITHOUT_IMAGE)?,
             injected: injected(annotations),
-            working: working.into_iter().flatten().filter_map(|(name, twin)| Some((name, twin?))).collect(),
+            working: working(annotations)?,
+        })
+    }
+
+    /// Reads what they say of one SidecarSet. Every pass over it does so with each of its Pods, and each Pod has the notes of all
+    /// its SidecarSets.
+    ///
+    /// # Errors
+    /// An annotation has not the form that it should have, also where it tells of others.
+    pub fn of_set(annotations: &Map<String, Value>, set: &str) -> Result<Self, Invalid> {
+        let list = text(annotations, SIDECAR_SETS_INJECTED).unwrap_or_default();
+        Ok(Self {
+            hashes: note_of(annotations, SIDECAR_SET_HASH, set)?,
+            hashes_without_image: note_of(annotations, SIDECAR_SET_HASH_WITHOUT_IMAGE, set)?,
+            injected: names(list).filter(|name| *name == set).map(str::to_owned).collect(),
+            working: working(annotations)?,
         })
     }
 
@@ -150,6 +315,15 @@ impl PodNotes {
             annotations.insert(SIDECAR_SET_WORKING.into(), working.into());
         }
     }
+}
+
+fn working(annotations: &Map<String, Value>) -> Result<BTreeMap<String, String>, Invalid> {
+    let Some(text) = text(annotations, SIDECAR_SET_WORKING) else { return Ok(BTreeMap::new()) };
+    let working: Option<BTreeMap<String, Option<String>>> = serde_json::from_str(text).map_err(|error| {
+        let want = "want a JSON object of containers by sidecar";
+        Invalid(format!("annotation {SIDECAR_SET_WORKING}: {want}: {error}"))
+    })?;
+    Ok(working.into_iter().flatten().filter_map(|(name, twin)| Some((name, twin?))).collect())
 }
 
 /// The names of the SidecarSets that were injected.
@@ -261,6 +435,43 @@ mod tests {
         notes.write(&mut annotations);
         let written: Value = serde_json::from_str(annotations[SIDECAR_SET_HASH].as_str().unwrap()).unwrap();
         assert_eq!((&written["a"]["new"], &written["a"]["sidecarList"]), (&json!({"x": 1}), &json!([])));
+    }
+
+    #[test]
+    fn what_is_neither_a_hash_nor_a_note_cannot_be_read() {
+        for other in ["5", "true", "[]", r#"{"hash":5}"#] {
+            let text = format!(r#"{{"a":{other}}}"#);
+            assert!(PodNotes::read(&map(json!({SIDECAR_SET_HASH: text}))).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn of_one_set_is_read_what_is_read_of_all() {
+        let hashes = r#"{"a":{"hash":"h","sidecarList":["c"],"new":[1]},"b":"older","c":null,
+            "d":{"updateTimestamp":null,"hash":"x","sidecarList":null}}"#;
+        let annotations = map(json!({SIDECAR_SET_HASH: hashes, SIDECAR_SET_HASH_WITHOUT_IMAGE: r#"{"a":"w"}"#,
+            SIDECAR_SETS_INJECTED: "a, b", SIDECAR_SET_WORKING: r#"{"x":"x-1"}"#}));
+        let all = PodNotes::read(&annotations).unwrap();
+        for set in ["a", "b", "c", "d", "none"] {
+            let one = PodNotes::of_set(&annotations, set).unwrap();
+            assert_eq!(one.hashes.get(set), all.hashes.get(set));
+            assert_eq!(one.hashes_without_image.get(set), all.hashes_without_image.get(set));
+            assert_eq!((one.injected.contains(set), &one.working), (all.injected.contains(set), &all.working));
+            assert!(one.hashes.len() <= 1 && one.injected.len() <= 1, "of others nothing is kept");
+        }
+        for (text, is_readable) in [
+            ("null", true),
+            ("no json", false),
+            ("5", false),
+            (r#"{"a":"h"} x"#, false),
+            (r#"{"b":5}"#, false),
+            (r#"{"b":{"hash":5}}"#, false),
+            (r#"{"b":{"sidecarList":"x"}}"#, false),
+        ] {
+            let annotations = map(json!({SIDECAR_SET_HASH: text}));
+            let found = [PodNotes::of_set(&annotations, "a").is_ok(), PodNotes::read(&annotations).is_ok()];
+            assert_eq!(found, [is_readable; 2], "{text}");
+        }
     }
 
     #[test]

@@ -47,6 +47,14 @@ pub struct Plan {
     pub marks: Vec<(String, bool)>,
 }
 
+impl Plan {
+    /// Whether nothing is to be done with any Pod, and none is waited for before another one's turn comes.
+    pub fn is_at_rest(&self) -> bool {
+        let is_waited_for = self.counts.updated < self.counts.matched && self.held.is_none();
+        self.reset.is_empty() && self.update.is_empty() && self.marks.is_empty() && !is_waited_for
+    }
+}
+
 /// A Pod that may be updated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Next {
@@ -310,6 +318,28 @@ mod tests {
             let plan = plan(&spec(strategy.clone()), &waiting(pods));
             assert_eq!(taken(&plan, &[]).len(), wanted, "{strategy}");
         }
+    }
+
+    #[test]
+    fn a_set_is_at_rest_while_no_pod_has_its_turn_and_none_is_waited_for() {
+        let one = |standing, is_ready| vec![pod("p", standing, is_ready)];
+        for (strategy, pods, is_at_rest) in [
+            (json!({}), vec![], true),
+            (json!({}), one(Standing::Updated, true), true),
+            (json!({}), one(Standing::Updated, false), true),
+            (json!({}), one(Standing::NotUpgradable(NotUpgradable::OtherChange), true), true),
+            (json!({"paused": true}), waiting(2), true),
+            (json!({"type": "NotUpdate"}), waiting(2), true),
+            (json!({"partition": "100%"}), waiting(2), true),
+            (json!({}), waiting(2), false),
+            (json!({"maxUnavailable": 0}), waiting(2), false),
+            (json!({}), one(Standing::InFlight, false), false),
+        ] {
+            assert_eq!(plan(&spec(strategy.clone()), &pods).is_at_rest(), is_at_rest, "{strategy} {pods:?}");
+        }
+        let to_mark = Judged { upgradable: Some(false), ..pod("p", Standing::Updated, true) };
+        let to_reset = Judged { needs_reset: true, ..pod("p", Standing::Updated, true) };
+        assert!(![to_mark, to_reset].into_iter().any(|pod| plan(&spec(json!({})), &[pod]).is_at_rest()));
     }
 
     #[test]

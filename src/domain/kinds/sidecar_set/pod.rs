@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     domain::pod::order::{Candidate, Phase},
-    k8s::{image::ImageRef, invalid::Invalid, pod::PodView},
+    k8s::{image::ImageRef, pod::PodView},
 };
 
 /// What SidecarSets have noted on a Pod.
@@ -26,7 +26,7 @@ pub fn annotations(pod: &PodView) -> Map<String, Value> {
 pub struct SidecarPod<'a> {
     /// The Pod.
     pub view: &'a PodView,
-    /// What SidecarSets have noted on it.
+    /// What is noted on it of the SidecarSet, or of all.
     pub notes: PodNotes,
     /// Their last updates. None: they cannot be read.
     pub states: Option<States>,
@@ -95,19 +95,16 @@ pub struct Judged {
 }
 
 impl<'a> SidecarPod<'a> {
-    /// With the annotations as they are.
-    ///
-    /// # Errors
-    /// The annotations with hashes cannot be read: it is nobody's then.
-    pub fn of(view: &'a PodView, annotations: &Map<String, Value>) -> Result<Self, Invalid> {
-        Ok(Self {
+    /// With the annotations as they are, and what was read of them.
+    pub fn of(view: &'a PodView, annotations: &Map<String, Value>, notes: PodNotes) -> Self {
+        Self {
             view,
-            notes: PodNotes::read(annotations)?,
+            notes,
             states: states::read(annotations).ok(),
             running: BTreeMap::new(),
             kubelet_minor: None,
             is_node_unknown: false,
-        })
+        }
     }
 
     /// Whether it has every container of the SidecarSet, and the SidecarSet put them there.

@@ -27,13 +27,16 @@ const FAST: usize = 4;
 /// One replica keeps this part of the room at most: with three of them the room is not used up before what they keep.
 const PART: i32 = 8;
 const MOST: usize = 128;
+/// With less room each Pod is recorded by itself. Who finds the subset full waits until nobody may keep an unused place in it, and
+/// even one place would be kept for longer than the last ones take to be used up.
+const LAST: i32 = 24;
 /// No name of a Pod begins so: a colon is in none.
 const PREFIX: &str = "ahead:";
 
 /// How many places are kept where there is room for so many Pods, and so many have come in the [`WINDOW`].
 pub fn wanted(room: i32, demand: usize) -> usize {
     let part = usize::try_from(room / PART).unwrap_or_default();
-    if demand < FAST { 0 } else { demand.min(part).min(MOST) }
+    if demand < FAST || room < LAST { 0 } else { demand.min(part).min(MOST) }
 }
 
 /// How long so many places are kept: twice the time in which they are used up.
@@ -119,8 +122,8 @@ mod tests {
             (1000, 4, 4),
             (1000, 50, 50),
             (100, 50, 12),
-            (8, 50, 1),
-            (7, 50, 0),
+            (24, 50, 3),
+            (23, 50, 0),
             (0, 50, 0),
             (-1, 50, 0),
             (i32::MAX, usize::MAX, 128),
@@ -134,6 +137,17 @@ mod tests {
         for (count, demand, millis) in [(10, 10, 300), (5, 10, 250), (1, 10, 50), (20, 10, 300), (1, 0, 300), (0, 4, 0)]
         {
             assert_eq!(lasts(count, demand), Duration::from_millis(millis), "{count} {demand}");
+        }
+    }
+
+    /// Two replicas, each of which gets so many Pods in a window.
+    #[test]
+    fn the_last_places_that_are_kept_are_given_back_before_the_subset_is_full() {
+        for demand in FAST..=30 {
+            let places = wanted(LAST, demand);
+            let kept = lasts(places, demand) + Duration::from_millis(GIVING_BACK.unsigned_abs());
+            let used_up = WINDOW * u32::try_from(LAST).unwrap() / u32::try_from(2 * demand).unwrap();
+            assert!(places > 0 && kept <= used_up, "{demand}: {kept:?} and {used_up:?}");
         }
     }
 

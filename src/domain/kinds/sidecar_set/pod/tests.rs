@@ -20,7 +20,7 @@ fn sets() -> [Spec; 2] {
 fn with<T>(pod: &Value, look: impl FnOnce(&mut SidecarPod<'_>) -> T) -> T {
     let view: PodView = serde_json::from_value(pod.clone()).unwrap();
     let annotations = pod["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
-    let mut seen = SidecarPod::of(&view, &annotations).unwrap();
+    let mut seen = SidecarPod::of(&view, &annotations, PodNotes::read(&annotations).unwrap());
     for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
         let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
         seen.running.insert(text("name"), text("image"));
