@@ -35,6 +35,10 @@ pub(crate) const RUN_AGAIN: usize = 2;
 /// than processors.
 pub(crate) const PROGRAMS: [(&str, usize); 2] = [("parallel", 8), ("serial", 1)];
 
+/// With the same features as the end-to-end tests: other features would build the dependencies once more. Those of the
+/// libraries alone: the programs have none, and would need the product compiled once more, without its tests.
+const UNIT_TESTS: [&str; 6] = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--locked"];
+
 struct Stages {
     done: Vec<(String, Duration, bool)>,
     /// The tests that took longest, with their seconds.
@@ -114,9 +118,7 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
 /// What needs no image.
 fn meanwhile(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     if !options.only_e2e {
-        // With the same features as the end-to-end tests: other features would build the dependencies once more.
-        let unit = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--bins", "--locked"];
-        stages.run("unit tests", || cargo(paths, &unit).show())?;
+        stages.run("unit tests", || cargo(paths, &UNIT_TESTS).show())?;
         stages.run("promtool, Argo CD's Lua", || others::check(paths))?;
     }
     stages.run("build the e2e tests", || build_tests(paths))?;
@@ -206,5 +208,22 @@ mod reading {
         assert_eq!(listed(output), ["a::first", "b::second"]);
         assert_eq!(listed("test result: ok. 3 passed\n"), Vec::<String>::new());
         assert_eq!(listed("running 3 tests\n.."), Vec::<String>::new(), "a program that was killed");
+    }
+
+    /// Nobody would run them.
+    #[test]
+    fn the_programs_have_no_unit_tests_and_no_modules_of_their_own() {
+        let repo = Paths::default().repo;
+        for file in ["src/main.rs", "e2e/src/main.rs", "e2e/load-nodes.rs"] {
+            let text = fs::read_to_string(repo.join(file)).unwrap();
+            let found: Vec<&str> = text
+                .lines()
+                .map(str::trim_start)
+                .filter(|line| {
+                    line.contains("#[test]") || line.starts_with("#[tokio::test") || line.starts_with("mod ")
+                })
+                .collect();
+            assert!(found.is_empty(), "{file}: {found:?}");
+        }
     }
 }
