@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 
-use crate::cmd::{CommandExt, cmd};
+use crate::cmd::{Answer, CommandExt, cmd};
 use crate::paths::Paths;
+use crate::process::until;
 use crate::tools::UsedBy;
-use crate::{cluster, deploy, others, product, tools};
+use crate::{cluster, deploy, others, process, product, tools};
 
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -102,12 +103,13 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
         others.and(built)
     })?;
     stages.run("deploy", || deploy::deploy(paths))?;
-    for _ in 0..options.rounds.max(1) {
+    for round in 0..options.rounds.max(1) {
         let mut again = Vec::new();
-        let [(beside, threads), (alone, one)] = PROGRAMS;
+        let (beside, threads) = PROGRAMS[0];
         let parallel = stages.run("e2e, in parallel", || tests(paths, options, beside, threads, &mut again));
         // the others too, so that one run says all that is wrong
-        let serial = stages.run("e2e, disruptive", || tests(paths, options, alone, one, &mut again));
+        let with_units = round == 0 && !options.only_e2e;
+        let serial = disruptive(paths, options, with_units, stages, &mut again);
         stages.again.append(&mut again);
         stages.tests = slowest(&fs::read_to_string(paths.durations()).unwrap_or_default());
         parallel.and(serial)?;
@@ -115,10 +117,46 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     Ok(())
 }
 
+/// The disruptive tests wait more than they work: the unit tests are built and run meanwhile.
+fn disruptive(
+    paths: &Paths,
+    options: &Options,
+    with_units: bool,
+    stages: &mut Stages,
+    again: &mut Vec<String>,
+) -> Result<()> {
+    let (alone, one) = PROGRAMS[1];
+    std::thread::scope(|scope| {
+        let units = with_units.then(|| scope.spawn(move || unit_tests(paths)));
+        let serial = stages.run("e2e, disruptive", || tests(paths, options, alone, one, again));
+        let Some(units) = units else { return serial };
+        let (answer, time) = units.join().map_err(|_| anyhow!("the unit tests panicked"))?;
+        let passed = answer.and_then(|answer| {
+            println!("==> unit tests\n{}{}", answer.stderr, answer.stdout);
+            ensure!(answer.ok, "unit tests failed");
+            Ok(())
+        });
+        stages.done.push(("unit tests, meanwhile".into(), time, passed.is_ok()));
+        serial.and(passed)
+    })
+}
+
+/// What they said and how long they took. They stand back where the cluster wants a processor.
+fn unit_tests(paths: &Paths) -> (Result<Answer>, Duration) {
+    // Two cargos build one after the other, and the tests of the cluster are built already.
+    let _ = until("the disruptive tests to begin", Duration::from_secs(60), &[], || {
+        ensure!(!process::find(|args| args[0].contains("/deps/serial-")).is_empty(), "they have not");
+        Ok(())
+    });
+    let start = Instant::now();
+    let mut command = cmd("nice", ["-n", "10", "cargo"]);
+    let answer = command.args(UNIT_TESTS).current_dir(&paths.repo).answer();
+    (answer, start.elapsed())
+}
+
 /// What needs no image.
 fn meanwhile(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     if !options.only_e2e {
-        stages.run("unit tests", || cargo(paths, &UNIT_TESTS).show())?;
         stages.run("promtool, Argo CD's Lua", || others::check(paths))?;
     }
     stages.run("build the e2e tests", || build_tests(paths))?;
