@@ -90,7 +90,7 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
 }
 
 fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
-    stages.run("packages and Go tools", || tools::install(paths, &[UsedBy::Tests]))?;
+    stages.run("packages", tools::packages)?;
     // Each of the two leaves a processor idle at times.
     std::thread::scope(|scope| {
         let image = scope.spawn(|| {
@@ -156,6 +156,7 @@ fn unit_tests(paths: &Paths) -> (Result<Answer>, Duration) {
 
 /// What needs no image.
 fn meanwhile(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
+    stages.run("tools and more packages", || tools::install(paths, &[UsedBy::Tests]))?;
     if !options.only_e2e {
         stages.run("promtool, Argo CD's Lua", || others::check(paths))?;
     }
