@@ -56,10 +56,10 @@ record: ## Record docs/images/restart.svg anew on a real node
 	$(E2E) deploy
 	$(E2E) record
 
-test: ## Run every test: the unit tests, then the end-to-end tests on a real node
+test: ## Run every test: the end-to-end tests on a real node, and the unit tests beside the last of them
 	@export KRUISE_E2E_PROFILE=$(QUICKER)
 	start=$$SECONDS
-	cargo build --locked --workspace --features e2e/cluster --bin e2e
+	cargo build --locked --workspace --features e2e/cluster,kruise-rs/load --bin e2e
 	built=$$((SECONDS - start))
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	$(E2E) test --before "build the harness=$$built" $(if $(KEEP),--keep) $(E2E_ARGS)

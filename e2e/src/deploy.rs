@@ -55,10 +55,11 @@ pub fn rollout(paths: &Paths, patience: Duration) -> Result<()> {
 }
 
 /// Removes kruise-rs in the documented way and waits until its objects are gone. The custom resources stay, unless
-/// `crds` asks for their removal.
-pub fn undeploy(paths: &Paths, crds: bool) -> Result<()> {
+/// `crds` asks for their removal. With a `timeout` the script waits for so long where it has to wait, and not a minute.
+pub fn undeploy(paths: &Paths, crds: bool, timeout: Option<&str>) -> Result<()> {
     let mut command = cmd(paths.repo.join(UNINSTALL), crds.then_some("--crds"));
     environment(paths, &mut command);
+    command.envs(timeout.map(|timeout| ("TIMEOUT", timeout)));
     command.text()?;
     // The namespace stays, with what others keep in it.
     until("what was installed to be gone", Duration::from_secs(60), &[], || {

@@ -249,7 +249,7 @@ fn run(what: What) -> Result<()> {
         What::Image => product::build(&paths),
         What::Reproducible => reproducible::check(&paths),
         What::Deploy => deploy::deploy(&paths),
-        What::Undeploy { crds } => deploy::undeploy(&paths, crds),
+        What::Undeploy { crds } => deploy::undeploy(&paths, crds, None),
         What::Demo => demo::run(&paths),
         What::Record => record::run(&paths),
         What::Bench { requests, endurance, idle, at_once, workload, methods, images, probes } => {

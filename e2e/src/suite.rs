@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 
-use crate::cmd::{CommandExt, cmd};
+use crate::cmd::{Answer, CommandExt, cmd};
 use crate::paths::Paths;
+use crate::process::until;
 use crate::tools::UsedBy;
-use crate::{cluster, deploy, others, product, tools};
+use crate::{cluster, deploy, others, process, product, tools};
 
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -34,6 +35,10 @@ pub(crate) const RUN_AGAIN: usize = 2;
 /// The programs of tests, and how many tests run beside each other. Most of a test is waiting, so there are many more of them
 /// than processors.
 pub(crate) const PROGRAMS: [(&str, usize); 2] = [("parallel", 8), ("serial", 1)];
+
+/// With the same features as the end-to-end tests: other features would build the dependencies once more. Those of the
+/// libraries alone: the programs have none, and would need the product compiled once more, without its tests.
+const UNIT_TESTS: [&str; 6] = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--locked"];
 
 struct Stages {
     done: Vec<(String, Duration, bool)>,
@@ -85,7 +90,7 @@ pub fn run(paths: &Paths, options: &Options) -> Result<()> {
 }
 
 fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
-    stages.run("packages and Go tools", || tools::install(paths, &[UsedBy::Tests]))?;
+    stages.run("packages", tools::packages)?;
     // Each of the two leaves a processor idle at times.
     std::thread::scope(|scope| {
         let image = scope.spawn(|| {
@@ -98,12 +103,13 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
         others.and(built)
     })?;
     stages.run("deploy", || deploy::deploy(paths))?;
-    for _ in 0..options.rounds.max(1) {
+    for round in 0..options.rounds.max(1) {
         let mut again = Vec::new();
-        let [(beside, threads), (alone, one)] = PROGRAMS;
+        let (beside, threads) = PROGRAMS[0];
         let parallel = stages.run("e2e, in parallel", || tests(paths, options, beside, threads, &mut again));
         // the others too, so that one run says all that is wrong
-        let serial = stages.run("e2e, disruptive", || tests(paths, options, alone, one, &mut again));
+        let with_units = round == 0 && !options.only_e2e;
+        let serial = disruptive(paths, options, with_units, stages, &mut again);
         stages.again.append(&mut again);
         stages.tests = slowest(&fs::read_to_string(paths.durations()).unwrap_or_default());
         parallel.and(serial)?;
@@ -111,12 +117,47 @@ fn all(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
     Ok(())
 }
 
+/// The disruptive tests wait more than they work: the unit tests are built and run meanwhile.
+fn disruptive(
+    paths: &Paths,
+    options: &Options,
+    with_units: bool,
+    stages: &mut Stages,
+    again: &mut Vec<String>,
+) -> Result<()> {
+    let (alone, one) = PROGRAMS[1];
+    std::thread::scope(|scope| {
+        let units = with_units.then(|| scope.spawn(move || unit_tests(paths)));
+        let serial = stages.run("e2e, disruptive", || tests(paths, options, alone, one, again));
+        let Some(units) = units else { return serial };
+        let (answer, time) = units.join().map_err(|_| anyhow!("the unit tests panicked"))?;
+        let passed = answer.and_then(|answer| {
+            println!("==> unit tests\n{}{}", answer.stderr, answer.stdout);
+            ensure!(answer.ok, "unit tests failed");
+            Ok(())
+        });
+        stages.done.push(("unit tests, meanwhile".into(), time, passed.is_ok()));
+        serial.and(passed)
+    })
+}
+
+/// What they said and how long they took. They stand back where the cluster wants a processor.
+fn unit_tests(paths: &Paths) -> (Result<Answer>, Duration) {
+    // Two cargos build one after the other, and the tests of the cluster are built already.
+    let _ = until("the disruptive tests to begin", Duration::from_secs(60), &[], || {
+        ensure!(!process::find(|args| args[0].contains("/deps/serial-")).is_empty(), "they have not");
+        Ok(())
+    });
+    let start = Instant::now();
+    let mut command = cmd("nice", ["-n", "10", "cargo"]);
+    let answer = command.args(UNIT_TESTS).current_dir(&paths.repo).answer();
+    (answer, start.elapsed())
+}
+
 /// What needs no image.
 fn meanwhile(paths: &Paths, options: &Options, stages: &mut Stages) -> Result<()> {
+    stages.run("tools and more packages", || tools::install(paths, &[UsedBy::Tests]))?;
     if !options.only_e2e {
-        // With the same features as the end-to-end tests: other features would build the dependencies once more.
-        let unit = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--bins", "--locked"];
-        stages.run("unit tests", || cargo(paths, &unit).show())?;
         stages.run("promtool, Argo CD's Lua", || others::check(paths))?;
     }
     stages.run("build the e2e tests", || build_tests(paths))?;
@@ -206,5 +247,22 @@ mod reading {
         assert_eq!(listed(output), ["a::first", "b::second"]);
         assert_eq!(listed("test result: ok. 3 passed\n"), Vec::<String>::new());
         assert_eq!(listed("running 3 tests\n.."), Vec::<String>::new(), "a program that was killed");
+    }
+
+    /// Nobody would run them.
+    #[test]
+    fn the_programs_have_no_unit_tests_and_no_modules_of_their_own() {
+        let repo = Paths::default().repo;
+        for file in ["src/main.rs", "e2e/src/main.rs", "e2e/load-nodes.rs"] {
+            let text = fs::read_to_string(repo.join(file)).unwrap();
+            let found: Vec<&str> = text
+                .lines()
+                .map(str::trim_start)
+                .filter(|line| {
+                    line.contains("#[test]") || line.starts_with("#[tokio::test") || line.starts_with("mod ")
+                })
+                .collect();
+            assert!(found.is_empty(), "{file}: {found:?}");
+        }
     }
 }

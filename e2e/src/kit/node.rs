@@ -183,7 +183,13 @@ impl Node<'_> {
 
     pub async fn undeploy(&self, crds: bool) -> Result<()> {
         let paths = self.test.paths.clone();
-        blocking(move || deploy::undeploy(&paths, crds)).await
+        blocking(move || deploy::undeploy(&paths, crds, None)).await
+    }
+
+    /// The same with the definitions, where the script waits for so long at most: for managers that are dead it waits in vain.
+    pub async fn undeploy_within(&self, timeout: &'static str) -> Result<()> {
+        let paths = self.test.paths.clone();
+        blocking(move || deploy::undeploy(&paths, true, Some(timeout))).await
     }
 
     /// Puts a manifest where kubelet finds static Pods, or takes it away with the guard.

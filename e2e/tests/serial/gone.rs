@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, EvictParams};
 use serde_json::{Value, json};
 
+use crate::away::Member;
 use crate::{CRR, Frozen, LONG, MANAGER, WEBHOOK, keeping, slow, until_kept};
 
 /// A Pod that admission gives the readiness gate. Its owner is of a kind that is not installed: of others the garbage
@@ -55,8 +56,7 @@ async fn missed_is_reported(t: &Test) -> Result<()> {
     t.wait_events("Pod", "missed", |e| e.iter().any(|e| e.starts_with("KruisePodReadyNotInjected"))).await.map(drop)
 }
 
-#[tokio::test]
-async fn without_the_webhook_pods_live_on_and_requests_are_refused() -> Result<()> {
+pub(crate) async fn without_the_webhook_pods_live_on_and_requests_are_refused(away: Member<'_>) -> Result<()> {
     in_namespace("webhook-down", async |t| {
         for name in ["web", "doomed", "evicted"] {
             t.start(pod(name, vec![app("main")])).await?;
@@ -65,7 +65,7 @@ async fn without_the_webhook_pods_live_on_and_requests_are_refused() -> Result<(
         let other = Test::new("webhook-down-ns").await?;
         hold(&other).await?;
         let body = async {
-            t.node().scale(WEBHOOK, 0).await?;
+            away.begin(t).await?;
             t.start(pod("plain", vec![app("main")])).await?;
             let start = Instant::now();
             let missed = t.create(owned("missed")).await?;
@@ -92,7 +92,7 @@ async fn without_the_webhook_pods_live_on_and_requests_are_refused() -> Result<(
             delete_namespace(&other).await?;
             namespace_goes(&other).await
         };
-        restoring(body, scaled(t, WEBHOOK)).await?;
+        restoring(body, away.end(t)).await?;
         missed_is_reported(t).await?;
         t.restart("once", "web", &["main"]).await?;
         t.succeeded("once").await?;
@@ -209,8 +209,9 @@ async fn without_the_daemon_requests_say_so_and_go_on_when_it_is_back() -> Resul
     .await
 }
 
-#[tokio::test]
-async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_the_schema() -> Result<()> {
+pub(crate) async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_the_schema(
+    away: Member<'_>,
+) -> Result<()> {
     const KIND: &str = "CloneSet";
     in_namespace("cs-no-webhook", async |t| {
         let container = json!({ "name": "main", "image": e2e::images::PAUSE });
@@ -218,7 +219,7 @@ async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_t
         let held = object("web").with("/metadata/finalizers", json!(["example.com/hold"]));
         let stored = t.create(held.with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
         let body = async {
-            t.node().scale(WEBHOOK, 0).await?;
+            away.begin(t).await?;
             let (code, message) = t.refused(object("other").with("/apiVersion", "apps.kruise.io/v1alpha1")).await?;
             ensure!(code == 500 && message.contains("mcloneset.kb.io"), "it has to fail closed: {code} {message}");
             let selector = json!({ "spec": { "selector": { "matchLabels": { "other": "1" } } } });
@@ -235,7 +236,7 @@ async fn without_the_webhook_clone_sets_are_not_made_and_can_be_changed_within_t
             t.patch(KIND, "web", json!({ "metadata": { "finalizers": null } })).await?;
             t.gone(KIND, "web").await
         };
-        restoring(body, scaled(t, WEBHOOK)).await?;
+        restoring(body, away.end(t)).await?;
         assert_eq!(stored.text("/spec/template/spec/containers/0/imagePullPolicy"), "Always");
         poll("admission to answer again", PATIENCE, async || {
             t.create(object("again").with("/apiVersion", "apps.kruise.io/v1alpha1")).await.map(drop)

@@ -188,7 +188,7 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
         })
         .await?;
         t.node().scale("kruise-controller-manager", 0).await?;
-        let undeployed = t.node().undeploy(true).await;
+        let undeployed = t.node().undeploy_within("30s").await;
         let after = t.ready("web").await;
         let definition = t.find("CustomResourceDefinition", DEFINITION).await;
         t.node().deploy().await?;

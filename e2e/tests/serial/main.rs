@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at the clock")]
 
+mod away;
 mod budgets;
 mod certificates;
 mod claims;

@@ -1,7 +1,9 @@
 //! `kubectl kruise doctor` on an installation with something missing.
 
 use anyhow::{Result, ensure};
-use e2e::kit::in_namespace;
+use e2e::kit::{in_namespace, restoring};
+
+use crate::away::Member;
 
 #[tokio::test]
 async fn doctor_names_the_node_without_a_daemon() -> Result<()> {
@@ -21,11 +23,10 @@ async fn doctor_names_the_node_without_a_daemon() -> Result<()> {
     .await
 }
 
-#[tokio::test]
-async fn doctor_sees_a_webhook_that_does_not_answer() -> Result<()> {
+pub(crate) async fn doctor_sees_a_webhook_that_does_not_answer(away: Member<'_>) -> Result<()> {
     in_namespace("doctor-webhook", async |t| {
-        let before = t.node().scale("kruise-webhook", 0).await?;
         let checked = async {
+            away.begin(t).await?;
             // One that is ending still answers on connections that are open.
             t.node().gone("control-plane=webhook", |_| true).await?;
             let answer = t.plugin_exits(1, &["doctor"]).await?;
@@ -35,10 +36,8 @@ async fn doctor_sees_a_webhook_that_does_not_answer() -> Result<()> {
             // Not refused: the cluster cannot answer.
             t.plugin_exits(6, &["restart", "pod/web", "-c", "main"]).await?;
             Ok(())
-        }
-        .await;
-        t.node().scale("kruise-webhook", before).await?;
-        checked
+        };
+        restoring(checked, away.end(t)).await
     })
     .await
 }

@@ -25,27 +25,30 @@ fn set(kind: &str) -> Value {
 }
 
 pub(crate) async fn resources_change_in_place_without_a_restart() -> Result<()> {
-    for (kind, called) in [("CloneSet", "CloneSet"), ("StatefulSet", "AdvancedStatefulSet")] {
-        in_namespace("resize", async |t| {
-            t.create(set(kind)).await?;
-            let is_done = |o: &Value| {
-                o.int("/status/observedGeneration") == o.int("/metadata/generation")
-                    && o.int("/status/updatedAvailableReplicas") == 1
-                    && o.text("/status/currentRevision") == o.text("/status/updateRevision")
-            };
-            t.wait_for(called, "web", "to be ready", PATIENCE, is_done).await?;
-            let before = t.list("Pod", "app=web").await?.remove(0);
-            let patch = json!({ "spec": { "template": { "spec": { "containers": container("20m") } } } });
-            t.patch(called, "web", patch).await?;
-            t.wait_for(called, "web", "to be updated", PATIENCE, is_done).await?;
-            let after = t.list("Pod", "app=web").await?.remove(0);
-            assert_eq!(after.text("/metadata/uid"), before.text("/metadata/uid"));
-            assert_eq!(Container::all(&after), Container::all(&before), "no restart");
-            let actual = after.text("/status/containerStatuses/0/resources/requests/cpu");
-            ensure!(actual == "20m", "kubelet says {actual}: {after}");
-            Ok(())
-        })
-        .await?;
-    }
-    Ok(())
+    let clone_set = of_kind("CloneSet", "CloneSet", "resize-clone-set");
+    let stateful_set = of_kind("StatefulSet", "AdvancedStatefulSet", "resize-stateful-set");
+    tokio::try_join!(clone_set, stateful_set).map(drop)
+}
+
+async fn of_kind(kind: &str, called: &str, namespace: &str) -> Result<()> {
+    in_namespace(namespace, async |t| {
+        t.create(set(kind)).await?;
+        let is_done = |o: &Value| {
+            o.int("/status/observedGeneration") == o.int("/metadata/generation")
+                && o.int("/status/updatedAvailableReplicas") == 1
+                && o.text("/status/currentRevision") == o.text("/status/updateRevision")
+        };
+        t.wait_for(called, "web", "to be ready", PATIENCE, is_done).await?;
+        let before = t.list("Pod", "app=web").await?.remove(0);
+        let patch = json!({ "spec": { "template": { "spec": { "containers": container("20m") } } } });
+        t.patch(called, "web", patch).await?;
+        t.wait_for(called, "web", "to be updated", PATIENCE, is_done).await?;
+        let after = t.list("Pod", "app=web").await?.remove(0);
+        assert_eq!(after.text("/metadata/uid"), before.text("/metadata/uid"));
+        assert_eq!(Container::all(&after), Container::all(&before), "no restart");
+        let actual = after.text("/status/containerStatuses/0/resources/requests/cpu");
+        ensure!(actual == "20m", "kubelet says {actual}: {after}");
+        Ok(())
+    })
+    .await
 }

@@ -6,15 +6,16 @@ use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, p
 use serde_json::{Value, json};
 
 use crate::WEBHOOK;
+use crate::away::Member;
 
-async fn without_the_webhook(t: &Test) -> Result<()> {
+async fn without_the_webhook(t: &Test, away: &Member<'_>) -> Result<()> {
     for name in ["changed", "doomed"] {
         t.start(pod(name, vec![app("main")])).await?;
     }
     let label = json!({ "metadata": { "labels": { "kruise.rs/sidecars": "required" } } });
     t.patch("Namespace", &t.namespace, label).await?;
     let free = Test::new("sidecars-free").await?;
-    t.node().scale(WEBHOOK, 0).await?;
+    away.begin(t).await?;
     let (code, message) = t.refused(pod("refused", vec![app("main")])).await?;
     ensure!(code == 500 && message.contains("mpod-required.kb.io"), "{code} {message}");
     // Nothing but the creation of Pods, and nothing elsewhere.
@@ -25,14 +26,9 @@ async fn without_the_webhook(t: &Test) -> Result<()> {
     free.remove("Namespace", &free.namespace).await
 }
 
-#[tokio::test]
-async fn where_sidecars_are_required_no_pod_is_created_without_the_webhook() -> Result<()> {
+pub(crate) async fn where_sidecars_are_required_no_pod_is_created_without_the_webhook(away: Member<'_>) -> Result<()> {
     in_namespace("sidecars-required", async |t| {
-        let again = async {
-            t.node().scale(WEBHOOK, 2).await?;
-            t.webhook_answers().await
-        };
-        restoring(without_the_webhook(t), again).await?;
+        restoring(without_the_webhook(t, &away), away.end(t)).await?;
         let born = t.start(pod("born", vec![app("main")])).await?;
         assert_eq!(born.array("/spec/containers").len(), 1);
         Ok(())

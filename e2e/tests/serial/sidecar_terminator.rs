@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Look, Test, in_namespace, shell};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::LONG;
@@ -46,13 +47,11 @@ fn restarts(pod: &Value, container: &str) -> i64 {
     statuses.iter().find(|status| status.text("/name") == container).map_or(-1, |status| status.int("/restartCount"))
 }
 
+/// All at once: for the end of each kubelet may let one wait for 90 s.
 pub(crate) async fn jobs_end_with_their_sidecars() -> Result<()> {
-    in_namespace("terminator", async |t| {
-        let condition = |job: &Value, type_: &str| {
-            job.array("/status/conditions").iter().any(|c| c.text("/type") == type_ && c.text("/status") == "True")
-        };
+    let ends = in_namespace("terminator", async |t| {
         let both = [SWITCH, IGNORE];
-        for (name, policy, main, code, variables, end) in [
+        let jobs = [
             // The exit code of the sidecar counts, and is good.
             ("counts", "Never", "sleep 2", 0, &both[..1], "Complete"),
             // It is ignored, whatever it is.
@@ -62,35 +61,42 @@ pub(crate) async fn jobs_end_with_their_sidecars() -> Result<()> {
             ("on-failure-ignored", "OnFailure", "sleep 2", 3, &both[..], "Complete"),
             // The main container has failed: so has the Pod.
             ("failed", "Never", "sleep 2; exit 1", 0, &both[..], "Failed"),
-        ] {
-            t.create(job(name, policy, main, proxy(code, variables))).await?;
-            let done =
-                t.wait_for("Job", name, "to end", LONG, |o| condition(o, "Complete") || condition(o, "Failed")).await?;
-            ensure!(condition(&done, end), "{name}: {done:#}");
-            let pod = only_pod(t, name).await?;
-            let stopped =
-                |o: &Value| o.array("/status/containerStatuses").iter().all(|status| status.has("/state/terminated"));
-            let pod_name = pod.text("/metadata/name").to_owned();
-            // kubelet may see a phase that somebody else wrote at its next look alone, which comes after up to 90 s.
-            let pod = t.wait_for("Pod", &pod_name, "to have stopped", LONG * 2, stopped).await?;
-            let want = if end == "Complete" { "Succeeded" } else { "Failed" };
-            ensure!(pod.text("/status/phase") == want, "{name}: {pod:#}");
-            ensure!(restarts(&pod, "proxy") == 0 || policy == "OnFailure", "{name}: {pod:#}");
-            ensure!(restarts(&pod, "proxy") <= 1, "{name}: {pod:#}");
-            let statuses = pod.array("/status/containerStatuses");
-            let said =
-                statuses.iter().find(|s| s.text("/name") == "proxy").map(|s| s.text("/state/terminated/message"));
-            // One hook and one stop, whoever carried them out.
-            ensure!(
-                restarts(&pod, "proxy") > 0 || said.map(str::trim) == Some("hook\nterm"),
-                "{name}: {said:?} {pod:#}"
-            );
-        }
-        Ok(())
-    })
-    .await?;
-    a_sidecar_without_a_hook_stops_at_once().await?;
-    a_sidecar_that_crashes_first_restarts().await
+        ];
+        let jobs = jobs.map(|(name, policy, main, code, variables, end)| {
+            ends_as(t, name, policy, job(name, policy, main, proxy(code, variables)), end)
+        });
+        try_join_all(jobs).await.map(drop)
+    });
+    let others = async {
+        a_sidecar_without_a_hook_stops_at_once().await?;
+        a_sidecar_that_crashes_first_restarts().await
+    };
+    let (ends, others) = tokio::join!(ends, others);
+    ends.and(others)
+}
+
+/// Makes a Job that ends by this condition, and looks at what its Pod was and its sidecar did.
+async fn ends_as(t: &Test, name: &str, policy: &str, job: Value, end: &str) -> Result<()> {
+    let condition = |job: &Value, type_: &str| {
+        job.array("/status/conditions").iter().any(|c| c.text("/type") == type_ && c.text("/status") == "True")
+    };
+    t.create(job).await?;
+    let done = t.wait_for("Job", name, "to end", LONG, |o| condition(o, "Complete") || condition(o, "Failed")).await?;
+    ensure!(condition(&done, end), "{name}: {done:#}");
+    let pod = only_pod(t, name).await?;
+    let stopped = |o: &Value| o.array("/status/containerStatuses").iter().all(|status| status.has("/state/terminated"));
+    let pod_name = pod.text("/metadata/name").to_owned();
+    // kubelet may see a phase that somebody else wrote at its next look alone, which comes after up to 90 s.
+    let pod = t.wait_for("Pod", &pod_name, "to have stopped", LONG * 2, stopped).await?;
+    let want = if end == "Complete" { "Succeeded" } else { "Failed" };
+    ensure!(pod.text("/status/phase") == want, "{name}: {pod:#}");
+    ensure!(restarts(&pod, "proxy") == 0 || policy == "OnFailure", "{name}: {pod:#}");
+    ensure!(restarts(&pod, "proxy") <= 1, "{name}: {pod:#}");
+    let statuses = pod.array("/status/containerStatuses");
+    let said = statuses.iter().find(|s| s.text("/name") == "proxy").map(|s| s.text("/state/terminated/message"));
+    // One hook and one stop, whoever carried them out.
+    ensure!(restarts(&pod, "proxy") > 0 || said.map(str::trim) == Some("hook\nterm"), "{name}: {said:?} {pod:#}");
+    Ok(())
 }
 
 /// kubelet may notice only after 90 s that a Pod was ended by somebody else. Without a hook nobody waits for that.

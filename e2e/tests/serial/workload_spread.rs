@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use e2e::kit::{Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
 use serde_json::{Value, json};
 
-use crate::WEBHOOK;
+use crate::away::Member;
 
 const SPREAD: &str = "WorkloadSpread";
 const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
@@ -34,15 +34,16 @@ async fn spread_as(t: &Test, wanted: &[(&str, usize)]) -> Result<BTreeMap<String
     .await
 }
 
-async fn missed(t: &Test) -> Result<BTreeMap<String, Vec<String>>> {
-    t.node().scale(WEBHOOK, 0).await?;
+async fn missed(t: &Test, away: &Member<'_>) -> Result<BTreeMap<String, Vec<String>>> {
+    away.begin(t).await?;
     // The webhooks of CloneSets are not asked for their scale.
     t.kubectl(&["scale", "clone/web", "--replicas=3"]).await?;
     spread_as(t, &[("a", 1), ("b", 2)]).await
 }
 
-#[tokio::test]
-async fn pods_that_the_webhook_has_missed_are_counted_noted_and_never_replaced() -> Result<()> {
+pub(crate) async fn pods_that_the_webhook_has_missed_are_counted_noted_and_never_replaced(
+    away: Member<'_>,
+) -> Result<()> {
     in_namespace("spread-missed", async |t| {
         let subset =
             |name: &str| json!({ "name": name, "patch": { "metadata": { "labels": { "e2e-subset": name } } } });
@@ -56,11 +57,7 @@ async fn pods_that_the_webhook_has_missed_are_counted_noted_and_never_replaced()
         .await?;
         t.create(workload("CloneSet", "web", 1, vec![app("main")])).await?;
         spread_as(t, &[("a", 1)]).await?;
-        let again = async {
-            t.node().scale(WEBHOOK, 2).await?;
-            t.webhook_answers().await
-        };
-        let before = restoring(missed(t), again).await?;
+        let before = restoring(missed(t, &away), away.end(t)).await?;
         t.kubectl(&["scale", "clone/web", "--replicas=4"]).await?;
         let after = spread_as(t, &[("a", 1), ("b", 3)]).await?;
         let stays = |(subset, uids): (&String, &Vec<String>)| {
