@@ -282,7 +282,10 @@ impl<K: StoredObject> Store<K> {
         }
         let held = objects.by_key.get(&key);
         let old = held.and_then(Entry::object).cloned();
-        if held.is_some_and(|held| held.is_newer_than(&object)) {
+        // Of two objects of one name a list knows which one there is, also where versions have begun anew, as from a backup.
+        let is_listed = objects.listing && !own_write && !objects.written.contains(&key);
+        let replaces = held.is_some_and(|held| is_listed && held.uid() != object.object_uid());
+        if !replaces && held.is_some_and(|held| held.is_newer_than(&object)) {
             return (old, None);
         }
         let is_known = held.is_some_and(|held| held.is(&object));
@@ -791,6 +794,12 @@ mod tests {
         assert!(store.put(pod("p", "old", "21"), false).1.is_none(), "a watch that is behind");
         assert!(store.end(&key, Some("old")).is_none());
         assert_eq!(store.get(&key).unwrap().uid(), "new");
+        // A list says which one there is, but for what is written while it is read.
+        store.begin_list();
+        assert!(store.put(pod("p", "restored", "3"), false).1.is_some());
+        store.upsert(pod("p", "made", "30"));
+        assert!(store.put(pod("p", "restored", "4"), false).1.is_none());
+        assert_eq!(store.get(&key).unwrap().uid(), "made");
     }
 
     #[test]
