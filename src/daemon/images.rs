@@ -220,8 +220,7 @@ impl Puller {
         }
         // What another NodeImage of this name wants has the same versions, and has not begun.
         let is_another = shared.object.as_ref().is_some_and(|known| known.metadata.uid != object.metadata.uid);
-        let is_wanted =
-            |entry: &Entry, job: &PullJob| !is_another && versions.get(entry) == Some(&job.order.version);
+        let is_wanted = |entry: &Entry, job: &PullJob| !is_another && versions.get(entry) == Some(&job.order.version);
         shared.jobs.retain(|entry, job| is_wanted(entry, job) || self.end_of(entry, job));
         for order in orders {
             match shared.jobs.get_mut(&order.entry) {
