@@ -712,6 +712,7 @@ impl World {
             for request in self.manager.view.requests.values() {
                 let memory = manager::ManagerMemory {
                     created: Sighting::found(now, request.metadata.creation_timestamp.as_ref().unwrap().0),
+                    seen: Sighting::live(now),
                     completed: None,
                     reported_no_daemon: false,
                 };
@@ -744,6 +745,7 @@ impl World {
         let memory =
             self.manager.memories.entry(request.metadata.uid.clone().unwrap()).or_insert(manager::ManagerMemory {
                 created: Sighting::live(now),
+                seen: Sighting::live(now),
                 completed: None,
                 reported_no_daemon: false,
             });

@@ -201,6 +201,14 @@ impl Puller {
         self.changed.notify_one();
     }
 
+    /// The answer to a write of our own. It may come after the news that the NodeImage is gone.
+    fn take_answer(self: &Arc<Self>, object: NodeImage) {
+        let is_there = |known: &Arc<NodeImage>| known.metadata.uid == object.metadata.uid;
+        if self.shared().object.as_ref().is_some_and(is_there) {
+            self.take(object);
+        }
+    }
+
     /// Applies a version of the NodeImage: from the watch, or from the response to a write of our own.
     fn take(self: &Arc<Self>, mut object: NodeImage) {
         object.meta_mut().managed_fields = None;
@@ -210,7 +218,9 @@ impl Puller {
         if shared.object.as_ref().is_some_and(|known| version(known) > version(&object)) {
             return;
         }
-        let is_wanted = |entry: &Entry, job: &PullJob| versions.get(entry) == Some(&job.order.version);
+        // What another NodeImage of this name wants has the same versions, and has not begun.
+        let is_another = shared.object.as_ref().is_some_and(|known| known.metadata.uid != object.metadata.uid);
+        let is_wanted = |entry: &Entry, job: &PullJob| !is_another && versions.get(entry) == Some(&job.order.version);
         shared.jobs.retain(|entry, job| is_wanted(entry, job) || self.end_of(entry, job));
         for order in orders {
             match shared.jobs.get_mut(&order.entry) {
@@ -263,9 +273,9 @@ impl Puller {
             let recorded = object.status.clone().unwrap_or_default();
             match patch_status(&api, &*object, &recorded, &status).await {
                 Ok(None) => retry = FIRST_RETRY,
-                Ok(Some(object)) => {
+                Ok(Some(newer)) => {
                     retry = FIRST_RETRY;
-                    self.take(object);
+                    self.take_answer(newer);
                 }
                 // The watch delivers the current version.
                 Err(error) if code(&error) == Some(404) => {}

@@ -286,6 +286,7 @@ fn rules(request: &Crr, pod: &PodView, instances: &[Instance]) {
                 let [first, ..] = moments();
                 let memory = manager::ManagerMemory {
                     created: Sighting::found(first, Timestamp::UNIX_EPOCH),
+                    seen: Sighting::live(first),
                     completed: request.is_completed().then(|| Sighting::found(first, Timestamp::MIN)),
                     reported_no_daemon: false,
                 };

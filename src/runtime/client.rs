@@ -18,7 +18,7 @@ use kube::{
 use tower::{BoxError, Layer, Service};
 
 use super::{
-    clock, fence,
+    clock, fence, repeat,
     silence::{Limited, Limits},
     standstill,
 };
@@ -115,9 +115,11 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
     act_as(&mut config, options);
     config.read_timeout = Some(SILENCE_TIMEOUT);
     config.reset_reader_on_write = true;
+    // It would pass by the fence, and repeat an eviction that a budget refuses.
+    config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(options.user_agent)));
     let builder = ClientBuilder::try_from(config).map_err(ClientError::Client)?;
-    Ok(builder.with_layer(&Throttle::new(options.qps, options.burst)).build())
+    Ok(repeat::repeating(&builder.with_layer(&Throttle::new(options.qps, options.burst)).build()))
 }
 
 fn act_as(config: &mut Config, options: &ClientOptions) {

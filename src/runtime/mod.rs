@@ -36,6 +36,7 @@ mod pod_events;
 pub mod pod_template;
 pub mod pre_download;
 pub mod queue;
+mod repeat;
 pub mod replicas;
 pub mod retry;
 pub mod revisions;

@@ -66,12 +66,21 @@ struct Objects<K> {
     gone: Gone,
 }
 
-/// The objects that were deleted last, by a hash of their UIDs. The answer to a write may come later than the news that
+/// The objects that have gone last, by a hash of their UIDs. The answer to a write may come later than the news that
 /// the object is gone, and nothing would ever remove it again.
 #[derive(Default)]
 struct Gone {
-    known: HashSet<u64>,
+    known: HashMap<u64, Teller>,
     order: VecDeque<u64>,
+}
+
+/// Who said that an object is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Teller {
+    /// An answer. What the watch says of the object after that was before it.
+    Answer,
+    /// The watch, or a list. What it says after that is later: the selector of the watch matches the object again.
+    Watch,
 }
 
 impl Gone {
@@ -84,8 +93,16 @@ impl Gone {
         hasher.finish()
     }
 
-    fn add(&mut self, uid: Option<&str>) {
-        let Some(uid) = uid.map(Self::hash).filter(|uid| self.known.insert(*uid)) else { return };
+    fn add(&mut self, uid: Option<&str>, teller: Teller) {
+        let Some(uid) = uid.map(Self::hash) else { return };
+        if let Some(known) = self.known.get_mut(&uid) {
+            // An answer that comes late takes nothing back.
+            if teller == Teller::Watch {
+                *known = teller;
+            }
+            return;
+        }
+        self.known.insert(uid, teller);
         self.order.push_back(uid);
         if self.order.len() > Self::MOST
             && let Some(oldest) = self.order.pop_front()
@@ -94,8 +111,21 @@ impl Gone {
         }
     }
 
-    fn has(&self, uid: Option<&str>) -> bool {
-        !self.known.is_empty() && uid.is_some_and(|uid| self.known.contains(&Self::hash(uid)))
+    /// Whether an object that comes, with an own write or by the watch, is one that has gone.
+    fn has(&mut self, uid: Option<&str>, own_write: bool) -> bool {
+        if self.known.is_empty() {
+            return false;
+        }
+        let Some(uid) = uid.map(Self::hash) else { return false };
+        match self.known.get(&uid).copied() {
+            None => false,
+            Some(Teller::Watch) if !own_write => {
+                self.known.remove(&uid);
+                self.order.retain(|other| *other != uid);
+                false
+            }
+            Some(_) => true,
+        }
     }
 }
 
@@ -109,8 +139,11 @@ enum Entry<K> {
 }
 
 impl<K: StoredObject> Entry<K> {
+    /// Also than another object of its name: versions grow over all objects of a kind, so that a predecessor is older than
+    /// its successor, whichever of them comes first. Of two of them one without a version says nothing.
     fn is_newer_than(&self, object: &K) -> bool {
-        self.uid() == object.object_uid() && self.version() > resource_version(object)
+        let version = resource_version(object);
+        self.version() > version && (version > 0 || self.uid() == object.object_uid())
     }
 
     /// Whether it is this very version.
@@ -246,7 +279,7 @@ impl<K: StoredObject> Store<K> {
         let key = ObjectKey::of(&object);
         object.drop_managed_fields();
         let mut objects = self.lock();
-        if objects.gone.has(object.object_uid()) {
+        if objects.gone.has(object.object_uid(), own_write) {
             return (None, None);
         }
         if own_write && objects.listing {
@@ -254,7 +287,10 @@ impl<K: StoredObject> Store<K> {
         }
         let held = objects.by_key.get(&key);
         let old = held.and_then(Entry::object).cloned();
-        if held.is_some_and(|held| held.is_newer_than(&object)) {
+        // Of two objects of one name a list knows which one there is, also where versions have begun anew, as from a backup.
+        let is_listed = objects.listing && !own_write && !objects.written.contains(&key);
+        let replaces = held.is_some_and(|held| is_listed && held.uid() != object.object_uid());
+        if !replaces && held.is_some_and(|held| held.is_newer_than(&object)) {
             return (old, None);
         }
         let is_known = held.is_some_and(|held| held.is(&object));
@@ -294,7 +330,7 @@ impl<K: StoredObject> Store<K> {
     /// The watch reports the deletion.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
-        let old = self.drop_from(&mut objects, key, uid)?;
+        let old = self.drop_from(&mut objects, key, uid, Teller::Answer)?;
         objects.unreported.entry(key.clone()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -302,7 +338,7 @@ impl<K: StoredObject> Store<K> {
     /// The same by the watch: returns what has ended, also if an answer had said so before.
     fn end(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
-        let old = self.drop_from(&mut objects, key, uid);
+        let old = self.drop_from(&mut objects, key, uid, Teller::Watch);
         let reported = objects
             .unreported
             .get(key)
@@ -318,8 +354,14 @@ impl<K: StoredObject> Store<K> {
         old.or(reported)
     }
 
-    fn drop_from(&self, objects: &mut Objects<K>, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
-        objects.gone.add(uid);
+    fn drop_from(
+        &self,
+        objects: &mut Objects<K>,
+        key: &ObjectKey,
+        uid: Option<&str>,
+        teller: Teller,
+    ) -> Option<Arc<K>> {
+        objects.gone.add(uid, teller);
         if uid.is_some() && objects.by_key.get(key)?.uid() != uid {
             return None;
         }
@@ -352,7 +394,12 @@ impl<K: StoredObject> Store<K> {
         dropped.extend(ended.iter().filter_map(|key| objects.unreported.remove(key).flatten()));
         for key in gone {
             objects.unreported.remove(&key);
-            if let Some(Entry::Object(old)) = objects.by_key.remove(&key) {
+            let Some(entry) = objects.by_key.remove(&key) else { continue };
+            // An answer that is on its way must not bring it back. What was written meanwhile may be newer than the list.
+            if !written.contains(&key) {
+                objects.gone.add(entry.uid(), Teller::Watch);
+            }
+            if let Entry::Object(old) = entry {
                 objects.indexes.iter_mut().for_each(|index| index.remove(&old));
                 dropped.push(old);
             }
@@ -707,6 +754,61 @@ mod tests {
         assert!(store.upsert(pod("p", "u", "19")).1.is_none());
         assert!(store.is_empty());
         assert!(store.upsert(pod("p", "v", "21")).1.is_some(), "a successor is another object");
+    }
+
+    #[test]
+    fn a_late_answer_does_not_bring_back_what_a_list_lacks() {
+        let store: Arc<Store<PodView>> = Store::of_work(None, |pod| pod.name() == "settled");
+        store.put(pod("p", "u", "20"), false);
+        store.put(pod("settled", "s", "20"), false);
+        store.begin_list();
+        assert_eq!(store.retain(&HashSet::new()).len(), 1);
+        for version in ["19", "21"] {
+            assert!(store.upsert(pod("p", "u", version)).1.is_none(), "it was written before it went");
+            assert!(store.upsert(pod("settled", "s", version)).1.is_none());
+        }
+        assert!(store.is_empty());
+        assert!(store.upsert(pod("p", "v", "22")).1.is_some(), "a successor is another object");
+    }
+
+    #[test]
+    fn an_object_that_a_selector_matches_again_comes_back() {
+        let store = Store::new(None);
+        let key = ObjectKey::new("a", "p");
+        store.put(pod("p", "u", "5"), false);
+        // Its label was taken off.
+        assert!(store.end(&key, Some("u")).is_some());
+        assert!(store.upsert(pod("p", "u", "6")).1.is_none(), "an answer may be older than that");
+        assert!(store.put(pod("p", "u", "7"), false).1.is_some(), "the watch says that it has its label again");
+        assert!(store.upsert(pod("p", "u", "8")).1.is_some());
+        // The same while the watch did not run.
+        store.begin_list();
+        assert_eq!(store.retain(&HashSet::new()).len(), 1);
+        assert!(store.put(pod("p", "u", "9"), false).1.is_some());
+        // An answer says that it is gone: what the watch brings before it says so too is older.
+        store.remove(&key, Some("u"));
+        assert!(store.put(pod("p", "u", "10"), false).1.is_none());
+        assert!(store.end(&key, Some("u")).is_some());
+        assert!(store.put(pod("p", "u", "12"), false).1.is_some());
+    }
+
+    #[test]
+    fn a_predecessor_that_comes_late_does_not_replace_its_successor() {
+        let store = Store::new(None);
+        let key = ObjectKey::new("a", "p");
+        store.put(pod("p", "old", "20"), false);
+        // A list, or a read after a conflict, brings the new one; nobody has said that the old one is gone.
+        store.put(pod("p", "new", "22"), false);
+        assert!(store.upsert(pod("p", "old", "21")).1.is_none(), "the answer to a write of the old one");
+        assert!(store.put(pod("p", "old", "21"), false).1.is_none(), "a watch that is behind");
+        assert!(store.end(&key, Some("old")).is_none());
+        assert_eq!(store.get(&key).unwrap().uid(), "new");
+        // A list says which one there is, but for what is written while it is read.
+        store.begin_list();
+        assert!(store.put(pod("p", "restored", "3"), false).1.is_some());
+        store.upsert(pod("p", "made", "30"));
+        assert!(store.put(pod("p", "restored", "4"), false).1.is_none());
+        assert_eq!(store.get(&key).unwrap().uid(), "made");
     }
 
     #[test]

@@ -211,7 +211,8 @@ impl Controller {
         };
         let fresh = || {
             let created = sighting(request.metadata.creation_timestamp.as_ref().map(|t| t.0));
-            (uid.clone(), ManagerMemory { created, completed: None, reported_no_daemon: false })
+            let seen = Sighting::live(now);
+            (uid.clone(), ManagerMemory { created, seen, completed: None, reported_no_daemon: false })
         };
         let mut memories = lock(&self.memories);
         let entry = memories.entry(ObjectKey::of(request)).or_insert_with(fresh);

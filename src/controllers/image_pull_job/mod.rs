@@ -265,6 +265,12 @@ impl Controller {
         if !is_there(new) {
             state.to_begin.remove(any.name());
         }
+        // The entries of another NodeImage of this name begin with the same versions.
+        if old.map(NodeImageView::uid) != new.map(NodeImageView::uid)
+            && let Some(memory) = state.nodes.get_mut(any.name())
+        {
+            memory.entries.clear();
+        }
         if moved {
             let selecting = |job: &&Arc<Job>| {
                 let selects = |node: &NodeImageView| job.selects(node.name(), &node.labels).unwrap_or(true);

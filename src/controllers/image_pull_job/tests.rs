@@ -850,6 +850,30 @@ async fn e11_a_daemon_that_says_nothing_is_given_up() {
 }
 
 #[tokio::test]
+async fn an_entry_of_a_node_image_that_was_made_again_has_its_whole_time() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({}));
+    world.settle(&["j"]).await;
+    let version = |world: &World| world.node_image("n0000")["spec"]["images"]["app"]["tags"][0]["version"].clone();
+    let before = version(&world);
+    let long_ago = Sighting::found(clock::now(), clock::now().wall - jiff::SignedDuration::from_secs(660));
+    for seen in lock(&world.controller.state).nodes.get_mut("n0000").unwrap().entries.values_mut() {
+        *seen = long_ago;
+    }
+    // Somebody deletes it; both are done again.
+    let key = ObjectKey::new("", "n0000");
+    lock(&world.server).objects.remove(&format!("{NODE_IMAGES}/n0000"));
+    let old = world.controller.node_images.remove(&key, None).unwrap();
+    world.controller.node_image_changed(Some(&old), None);
+    for _ in 0..2 {
+        world.run_nodes().await;
+        world.settle(&["j"]).await;
+    }
+    assert_eq!((version(&world), world.open()), (before, vec!["n0000".to_owned()]), "its daemon is waited for");
+    assert_eq!(counts(&world.job("j")), [1, 1, 0, 0]);
+}
+
+#[tokio::test]
 async fn a_job_that_admission_would_refuse_says_why() {
     let world = World::with_nodes(1).await;
     world.put_job("j", json!({"spec": {"image": "Not An Image"}}));

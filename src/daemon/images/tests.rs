@@ -436,3 +436,28 @@ async fn an_older_version_of_the_object_is_not_taken_over() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(bench.pulls(IMAGE), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_image_that_was_made_again_begins_anew_and_a_late_answer_brings_none_back() {
+    let bench = Bench::new(|_| {});
+    bench.fault(IMAGE, Some(Fault::Never));
+    bench.want(one(json!({"tag": "v1"})));
+    bench.until("pulling", |s| s["pulling"] == 1).await;
+    let late: NodeImage = serde_json::from_value(bench.object.lock().unwrap().clone()).unwrap();
+    // While the watch did not run: the first version of its entry has the same number.
+    {
+        let mut object = bench.object.lock().unwrap();
+        object["metadata"]["uid"] = "again".into();
+        object.as_object_mut().unwrap().remove("status");
+    }
+    bench.fault(IMAGE, None);
+    bench.want(one(json!({"tag": "v1"})));
+    bench.ended(1).await;
+    assert_eq!(bench.pulls(IMAGE), 2);
+    assert!(bench.calls().contains(&Call::PullCancelled(IMAGE.into())));
+
+    bench.puller.object_gone();
+    bench.puller.take_answer(late);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(bench.pulls(IMAGE), 2, "there is no NodeImage");
+}

@@ -29,7 +29,9 @@ use crate::{
         },
         clock,
     },
-    webhook::server::{callers::Callers, configuration, handler::Phase, installation, metrics::Metrics, retry::Retry},
+    webhook::server::{
+        callers::Callers, configuration, contest::Contest, handler::Phase, installation, metrics::Metrics, retry::Retry,
+    },
 };
 
 /// How often the certificates are looked at whatever the watch says. Files have no watch.
@@ -135,7 +137,8 @@ impl External {
             self.metrics.certificate_expiry.set(found.not_after.as_second());
             *serving = Some(found);
         }
-        installation::bind(&self.client, &self.gates).await?;
+        // It is looked at once a minute.
+        installation::bind(&self.client, &self.gates, &mut Contest::default()).await?;
         Ok(())
     }
 

@@ -37,6 +37,7 @@ use crate::{
         server::{
             callers::Callers,
             configuration::{self, Endpoint, Wanted},
+            contest::Contest,
             failure_policies::FailurePolicies,
             handler::{Namespaces, Phase},
             leftovers,
@@ -137,19 +138,20 @@ struct Scopes {
     with_sidecars: Option<Union>,
 }
 
-/// What is remembered of namespaces that are listed and need not be.
+/// What is remembered of one phase: namespaces that are listed and need not be, and what was written last.
 #[derive(Default)]
 struct Lasting {
     with_budgets: Lingering,
     with_budgets_or_counting: Lingering,
     with_sidecars: Lingering,
+    contest: Contest,
 }
 
 impl Installation {
     /// Runs for ever. `tls` holds a configuration from the first success on and is changed in place after that.
     pub async fn run(&self, tls: &watch::Sender<Option<RustlsConfig>>) {
         let mut serving: Option<Material> = None;
-        let mut lingering = <[Lasting; 2]>::default();
+        let (mut lingering, mut binding) = (<[Lasting; 2]>::default(), Contest::default());
         let (mut with_budgets, mut with_sidecars) = (self.with_budgets.clone(), self.with_sidecars.clone());
         let mut with_budgets_or_counting = self.with_budgets_or_counting.clone();
         let mut events = self.events();
@@ -161,7 +163,10 @@ impl Installation {
                 with_sidecars: with_sidecars.borrow_and_update().clone(),
             };
             let synced = match self.sync(&mut serving, tls, &namespaces, &mut lingering).await {
-                Ok(wait) => bind(&self.client, &self.gates).await.map(|()| wait),
+                Ok(wait) => {
+                    let bound = bind(&self.client, &self.gates, &mut binding).await;
+                    bound.map(|again| wait.into_iter().chain(again).min())
+                }
                 error => error,
             };
             let pass = synced.map(|wait| wait.unwrap_or(RESYNC).min(RESYNC));
@@ -282,16 +287,18 @@ impl Installation {
                 keeps: &keeps,
             };
             let operations = configuration::plan(&current, phase, &wanted);
-            if operations.is_empty() {
+            let held = lasting.contest.wait(&operations, now);
+            if operations.is_empty() || !held.is_zero() {
                 self.report_registered(phase, &current).await;
-                return Ok((false, wait));
+                return Ok((false, wait.into_iter().chain(undone(name, held)).min()));
             }
-            let patch: json_patch::Patch = serde_json::from_value(operations.into())
+            let patch: json_patch::Patch = serde_json::from_value(operations.clone().into())
                 .map_err(|error| SyncError::Configuration(name, kube::Error::SerdeError(error)))?;
             let patch = base.patch(name, &params, &Patch::<()>::Json(patch)).map_err(build)?;
             match self.client.request::<Value>(patch).await {
-                Ok(now) => {
-                    self.report_registered(phase, &now).await;
+                Ok(written) => {
+                    lasting.contest.note(&operations, now);
+                    self.report_registered(phase, &written).await;
                     tracing::info!(configuration = name, "the webhook configuration was brought in line");
                     return Ok((configuration::had_another_ca(&current, &self.endpoint, ca_bundle), wait));
                 }
@@ -336,11 +343,33 @@ pub(super) async fn read(client: &Client, phase: Phase) -> kube::Result<Value> {
     client.request(get).await
 }
 
-/// The policy that protects against deletion is in force while its gate is on.
-pub(super) async fn bind(client: &Client, gates: &FeatureGates) -> Result<(), SyncError> {
+/// When a write is made again that somebody has undone, if it has to wait.
+fn undone(name: &str, held: Duration) -> Option<Duration> {
+    if held.is_zero() {
+        return None;
+    }
+    tracing::warn!(configuration = name, retry_in = ?held,
+        "somebody has undone what this replica has written; another replica may have other settings");
+    Some(held)
+}
+
+/// The policy that protects against deletion is in force while its gate is on. Returns when to look again, if somebody has
+/// undone it.
+pub(super) async fn bind(
+    client: &Client,
+    gates: &FeatureGates,
+    contest: &mut Contest,
+) -> Result<Option<Duration>, SyncError> {
     let api = Api::<ValidatingAdmissionPolicyBinding>::all(client.clone());
     let is_there = api.get_metadata_opt(protection::NAME).await.map_err(SyncError::Binding)?.is_some();
-    let done = match (gates.enabled(gate::DELETION_PROTECTION), is_there) {
+    let wanted = gates.enabled(gate::DELETION_PROTECTION);
+    let (change, now) = ([Value::from(wanted)], clock::now().mono);
+    let held = contest.wait(&change, now);
+    if wanted == is_there || !held.is_zero() {
+        return Ok(if wanted == is_there { None } else { undone(protection::NAME, held) });
+    }
+    contest.note(&change, now);
+    let done = match (wanted, is_there) {
         (true, false) => {
             let binding = json!({ "metadata": { "name": protection::NAME, "labels": { "app.kubernetes.io/name": "kruise-rs" } },
                 "spec": protection::binding_spec() });
@@ -357,7 +386,7 @@ pub(super) async fn bind(client: &Client, gates: &FeatureGates) -> Result<(), Sy
     };
     match done {
         // Another replica was faster.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        done => done.map_err(SyncError::Binding),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        done => done.map(|()| None).map_err(SyncError::Binding),
     }
 }

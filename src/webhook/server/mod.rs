@@ -6,6 +6,7 @@
 pub mod callers;
 pub mod configuration;
 pub mod consent;
+mod contest;
 pub mod external_certificates;
 pub mod failure_policies;
 pub mod handler;

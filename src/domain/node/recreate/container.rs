@@ -153,6 +153,7 @@ impl ContainerStep<'_> {
         let back_off = self.expected_wait().map(wait_expected);
         ContainerMessage { progress, back_off, hook: None }.write(state);
         memory.hook_not_begun = hook.is_some();
+        memory.intended = Some(self.now.mono);
         memory.grace_ends = Some(self.now.mono.saturating_add(self.grace()));
         plan.kill = Some(self.kill(instance, hook, self.grace()));
     }
@@ -215,7 +216,11 @@ impl ContainerStep<'_> {
             message(None).write(state);
         }
         let grace = self.grace();
-        let used = state.kill_started_at.map_or(Duration::ZERO, |at| self.now.since(at));
+        // The clock of the wall may have been set since; for what another process has begun it is all there is.
+        let used = match (memory.intended, state.kill_started_at) {
+            (Some(at), _) => self.now.mono.saturating_sub(at),
+            (None, begun) => begun.map_or(Duration::ZERO, |at| self.now.since(at)),
+        };
         memory.grace_ends.get_or_insert(self.now.mono.saturating_add(grace.saturating_sub(used)));
         let pause = memory.failing.map_or(Duration::ZERO, |f| f.again_at.saturating_sub(self.now.mono));
         if pause.is_zero() {

@@ -39,6 +39,9 @@ use crate::{
 
 /// How long a request may go without a sign of a daemon.
 pub const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long it may at least from when this process has found it: it was made before the API server was away, say, and then
+/// its daemon could report nothing either, and comes back after a pause.
+const RESPONSE_AFTER_START: Duration = Duration::from_secs(30);
 /// How long a node may lack a ready daemon before its requests say so: restarts and updates of the daemon pass.
 pub const NO_DAEMON_GRACE: Duration = Duration::from_secs(10);
 /// How long a node may lack a ready daemon before its requests end; `--daemon-gone-after` says otherwise.
@@ -53,6 +56,8 @@ const TAKE_UP: Duration = Duration::from_secs(2);
 pub struct ManagerMemory {
     /// Its creation.
     pub created: Sighting,
+    /// When this process first saw it.
+    pub seen: Sighting,
     /// Its completion, once there is one.
     pub completed: Option<Sighting>,
     /// Whether it has been reported that its node has no ready daemon, since the node last had one.
@@ -201,10 +206,12 @@ fn plan_unfinished(observed: &ObservedRequest<'_>, now: Now) -> ManagerPlan {
         };
     }
     if by_daemon && *request.phase() == Phase::Empty {
-        match RESPONSE_TIMEOUT.checked_sub(age) {
-            Some(left) if !left.is_zero() => plan.look_after(left),
-            _ => return complete(request, no_response(request, observed.daemon, node).to_string()),
+        let to_come_back = RESPONSE_AFTER_START.saturating_sub(observed.memory.seen.age(now));
+        let left = RESPONSE_TIMEOUT.saturating_sub(age).max(to_come_back);
+        if left.is_zero() {
+            return complete(request, no_response(request, observed.daemon, node).to_string());
         }
+        plan.look_after(left);
     }
     if let Some(deadline) = request.spec.active_deadline_seconds.map(seconds) {
         match deadline.checked_sub(age) {

@@ -51,6 +51,8 @@ pub(super) struct ContainerMemory {
     pub(super) last_stop_error: String,
     /// The runtime will not stop the instance.
     pub(super) refused: bool,
+    /// When this process recorded the intent.
+    pub(super) intended: Option<Duration>,
     /// When the grace period of the recorded stop ends, on this process' clock.
     pub(super) grace_ends: Option<Duration>,
     /// Stop calls that failed in a way that may pass, since the last one that did not.

@@ -949,6 +949,20 @@ fn a_stop_that_may_pass_is_asked_again_within_the_grace_period_and_says_so() {
 }
 
 #[test]
+fn a_clock_that_is_set_does_not_change_the_grace_of_a_stop_that_is_asked_again() {
+    for hour in [-3600, 3600] {
+        let mut world = World::new(&["main"]);
+        let mut request = request(&["main"], strategy());
+        fail_stops(&mut world, &mut request, 2);
+        // By the clock of the wall it was begun an hour ago, or is not begun yet.
+        request.status.as_mut().unwrap().container_recreate_states[0].kill_started_at = Some(at(hour));
+        world.clock = 4;
+        world.run(&mut request);
+        assert_eq!(world.kills, [("containerd://main-0".to_owned(), Duration::from_secs(26), false)], "{hour}");
+    }
+}
+
+#[test]
 fn a_stop_that_never_works_ends_with_the_grace_period_and_a_true_message() {
     for (grace, ends) in [(30, 30), (0, 10), (3, 10)] {
         let mut world = World::new(&["main"]);

@@ -11,7 +11,8 @@ fn now(seconds: u64) -> Now {
 }
 
 fn memory() -> ManagerMemory {
-    ManagerMemory { created: Sighting::live(now(0)), completed: None, reported_no_daemon: false }
+    let made = Sighting::live(now(0));
+    ManagerMemory { created: made, seen: made, completed: None, reported_no_daemon: false }
 }
 
 /// A request as admission leaves it, with changes merged in.
@@ -99,6 +100,21 @@ fn case_05_a_waiting_request_is_out_of_reach_of_the_response_limit() {
         let waiting = request(json!({"status": {"phase": phase}}));
         assert_eq!(plan_of(&waiting, PodKnowledge::Present(&pod), 100_000), ManagerPlan::default(), "{phase}");
     }
+}
+
+#[test]
+fn a_request_that_a_manager_finds_leaves_its_daemon_time_to_come_back() {
+    let (request, pod) = (request(json!({})), pod(json!({})));
+    // Nobody could write anything for two minutes after it was made.
+    let start = now(120);
+    let created = Sighting::found(start, CREATED.parse().unwrap());
+    let memory = ManagerMemory { created, seen: Sighting::live(start), ..memory() };
+    let pod = PodKnowledge::Present(&pod);
+    let observed =
+        ObservedRequest { request: &request, pod, daemon: Daemon::Ready, memory, gone_after: DAEMON_GONE_AFTER };
+    let found = plan(&observed, start);
+    assert_eq!((found.actions, found.requeue), (Vec::new(), Some(Duration::from_secs(30))));
+    assert_eq!(completion(plan(&observed, now(150))).0, "daemon has not responded for a long time");
 }
 
 #[test]

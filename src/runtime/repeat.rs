@@ -1,0 +1,171 @@
+//! Requests that the API server cannot serve just now are sent again: those that it answers with 429, 503 or 504. Each attempt
+//! takes its turn and asks the fence, as the first one did. The library would repeat them below both: a write that was begun as
+//! the leader could be sent for a minute, whoever led by then.
+//!
+//! To an eviction 429 is an answer: a budget does not allow it now.
+
+use std::time::Duration;
+
+use axum::http::{Request, Response, StatusCode, header::RETRY_AFTER};
+use kube::{Client, client::Body};
+
+use super::{clock, retry::jitter};
+use crate::k8s::time::doubled;
+
+/// The first pause; it doubles with each attempt. Up to twice as much is added by chance.
+const FIRST: Duration = Duration::from_millis(5);
+/// The longest of these pauses, where the API server asks for none.
+const LONGEST: Duration = Duration::from_secs(10);
+/// No attempt is begun later than this.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Attempts after the first one.
+const MOST: u32 = 15;
+
+/// The same client, which sends again what was not served.
+pub(super) fn repeating(client: &Client) -> Client {
+    let inner = client.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let inner = inner.clone();
+        async move { send(&inner, request).await }
+    });
+    Client::new(service, client.default_namespace())
+}
+
+async fn send(client: &Client, mut request: Request<Body>) -> kube::Result<Response<Body>> {
+    let begun = clock::now().mono;
+    let is_eviction = request.uri().path().ends_with("/eviction");
+    for times in 0..MOST {
+        let again = copy(&request);
+        let answer = client.send(request).await?;
+        let (Some(again), true) = (again, is_transient(answer.status(), is_eviction)) else { return Ok(answer) };
+        let pause = doubled(FIRST, times, LONGEST);
+        let pause = asked_for(&answer).unwrap_or_default().max(pause + jitter(pause * 2));
+        if clock::now().mono.saturating_sub(begun) + pause >= LIMIT {
+            return Ok(answer);
+        }
+        drop(answer);
+        tokio::time::sleep(pause).await;
+        request = again;
+    }
+    client.send(request).await
+}
+
+/// Whether another attempt may be served.
+fn is_transient(status: StatusCode, is_eviction: bool) -> bool {
+    match status.as_u16() {
+        429 => !is_eviction,
+        503 | 504 => true,
+        _ => false,
+    }
+}
+
+/// The pause that the API server asks for.
+fn asked_for(answer: &Response<Body>) -> Option<Duration> {
+    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// The same request. None: its body can be sent once.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::VecDeque,
+        sync::{Arc, Mutex},
+    };
+
+    use tower::Layer;
+
+    use super::*;
+    use crate::runtime::{client::Throttle, ending::Ending, fence::Fence, lock};
+
+    const POD: &str = "/api/v1/namespaces/a/pods/web-0";
+
+    /// What an API server answers: a code, and the pause that it asks for.
+    type Answer = (u16, Option<u64>);
+
+    /// An API server with these answers, then 200; and when it was asked.
+    fn server(answers: Vec<Answer>) -> (Client, Arc<Mutex<Vec<Duration>>>) {
+        let (asked, answers) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(VecDeque::from(answers))));
+        let seen = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (seen, answers) = (seen.clone(), answers.clone());
+            async move {
+                let body = request.into_body().collect_bytes().await?;
+                assert_eq!(&body[..], b"{}", "each attempt has the whole body");
+                lock(&seen).push(clock::now().mono);
+                let (code, after) = lock(&answers).pop_front().unwrap_or((200, None));
+                let mut answer = Response::builder().status(code);
+                if let Some(after) = after {
+                    answer = answer.header(RETRY_AFTER, after);
+                }
+                answer.body(Body::from(b"{}".to_vec())).map_err(kube::Error::HttpError)
+            }
+        });
+        (repeating(&Client::new(Throttle::new(0.0, 1).layer(service), "default")), asked)
+    }
+
+    async fn post(client: &Client, path: &str) -> kube::Result<u16> {
+        let request = Request::post(path).body(Body::from(b"{}".to_vec())).unwrap();
+        client.send(request).await.map(|answer| answer.status().as_u16())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_served_just_now_is_sent_again_after_the_pause_that_is_asked_for() {
+        let (client, asked) = server(vec![(429, Some(2)), (503, None), (504, None)]);
+        assert_eq!(post(&client, POD).await.unwrap(), 200);
+        let asked = lock(&asked).clone();
+        assert_eq!(asked.len(), 4);
+        let pauses: Vec<Duration> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(pauses[0] >= Duration::from_secs(2) && pauses[1] < Duration::from_secs(1), "{pauses:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_other_answer_is_the_answer_and_so_is_a_budgets_no_to_an_eviction() {
+        let eviction = format!("{POD}/eviction");
+        let eviction = eviction.as_str();
+        for (code, path, times) in [
+            (201, POD, 1),
+            (409, POD, 1),
+            (500, POD, 1),
+            (429, POD, 2),
+            (429, eviction, 1),
+            (409, eviction, 1),
+            (503, eviction, 2),
+        ] {
+            let (client, asked) = server(vec![(code, None)]);
+            let answer = post(&client, path).await.unwrap();
+            assert_eq!((answer, lock(&asked).len()), (if times == 1 { code } else { 200 }, times), "{code} {path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_stays_away_is_not_asked_for_ever() {
+        for (after, most) in [(None, 16), (Some(7), 9), (Some(3600), 1)] {
+            let (client, asked) = server(vec![(503, after); 100]);
+            let begun = clock::now().mono;
+            assert_eq!(post(&client, POD).await.unwrap(), 503);
+            assert!(clock::now().mono - begun <= LIMIT && lock(&asked).len() <= most, "{after:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_is_not_sent_again_once_the_lease_may_be_lost() {
+        let (client, asked) = server(vec![(429, Some(10))]);
+        let fence = Fence::default();
+        fence.open_until(clock::now().mono + Duration::from_secs(5));
+        let client = fence.around(&client, &Ending::default());
+        let error = post(&client, POD).await.unwrap_err().to_string();
+        assert!(error.contains("the Lease is not ours"), "{error}");
+        assert_eq!(lock(&asked).len(), 1);
+    }
+}
