@@ -507,6 +507,17 @@ fn the_end_is_reported_once_and_the_time_to_live_begins() {
 }
 
 #[test]
+fn what_a_round_came_to_holds_for_a_spec_that_is_changed_after_its_end() {
+    let mut world = world(json!({}), vec![with(pod("web-0", json!({})), succeeded())]);
+    world.restart.status = Some(world.plan().status);
+    world.restart.metadata.generation = Some(2);
+    let plan = begin(&world.restart, &[], Some(Duration::ZERO), now(10)).unwrap();
+    assert!(plan.status.is_true("Complete"));
+    assert_eq!(plan.status.observed_generation, 2);
+    assert!(plan.status.conditions.iter().all(|condition| condition.observed_generation == Some(2)));
+}
+
+#[test]
 fn without_pods_there_is_nothing_to_do() {
     let plan = world(json!({}), Vec::new()).plan();
     assert_eq!((state(&plan).1, plan.status.progress.as_str()), (true, "0/0"));
