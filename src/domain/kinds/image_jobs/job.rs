@@ -177,6 +177,9 @@ pub struct Node {
     pub refused: Option<String>,
 }
 
+/// Reason of a job that begins with no further node.
+const PAUSED: &str = "Paused";
+
 /// Everything a plan is made from.
 #[derive(Clone, Debug)]
 pub struct ObservedJob<'a> {
@@ -268,8 +271,8 @@ pub fn plan(observed: &ObservedJob<'_>, now: Now) -> JobPlan {
         set(type_, true);
     }
     let is_everywhere = !is_over && !nodes.is_empty() && succeeded == nodes.len();
-    if is_everywhere {
-        // A job of type Never goes on for ever: it is done as long as every node has the image.
+    if is_everywhere || reason == PAUSED {
+        // A job of type Never goes on for ever: it is done as long as every node has the image. What its spec holds is as it wants it.
         conditions::set_kstatus(conditions, (conditions::READY, reason, message.as_str()), *generation, now.wall);
     } else {
         conditions::set_kstatus_of_run(conditions, *generation, now.wall);
@@ -304,7 +307,7 @@ fn outcome(
         None if nodes.is_empty() && *joining > 0 => ("WaitingForNodes", "nodes that joined get ready first".into()),
         None if nodes.is_empty() => ("NoNodes", "no node is selected".into()),
         None if active > 0 => ("Pulling", format!("up to {} nodes pull at a time{}", job.parallelism, failures(nodes))),
-        None if waiting > 0 => ("Paused", "spec.parallelism is 0: no further node begins".into()),
+        None if waiting > 0 => (PAUSED, "spec.parallelism is 0: no further node begins".into()),
         None => ("WaitingForNodes", format!("every node is done; others may join{}", failures(nodes))),
     }
 }
@@ -434,6 +437,20 @@ mod tests {
         assert!(again.conditions.len() > 3 && again.conditions.iter().all(|c| c.observed_generation == Some(3)));
         let of_openkruise = ImagePullJobStatus { observed_generation: None, ..over };
         assert_eq!(observed_again(&of_openkruise, Some(3)), None);
+    }
+
+    #[test]
+    fn decision_32_a_job_that_its_spec_holds_is_ready() {
+        let true_one = |parallelism: i32, letters: &str| {
+            let status = planned(&job(json!({"parallelism": parallelism})), letters, 0).status;
+            let all = status.conditions.into_iter();
+            let mut found = all.filter(|c| conditions::KSTATUS.contains(&&*c.type_) && c.status == "True");
+            found.next().map(|c| (c.type_, c.reason)).unwrap()
+        };
+        let is = |type_: &str, reason: &str| (type_.to_owned(), reason.to_owned());
+        assert_eq!(true_one(0, "suu"), is("Ready", "Paused"));
+        assert_eq!(true_one(0, "spu"), is("Reconciling", "Pulling"), "what was begun goes on");
+        assert_eq!(true_one(1, "suu"), is("Reconciling", "Pulling"));
     }
 
     #[test]
