@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::Client;
 
 use super::apply::code;
-use crate::api::group_and_version;
+use crate::{api::group_and_version, k8s::path::path};
 
 /// A kind as it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub async fn served(client: &Client, api_version: &str, kind: &str) -> kube::Res
     if group.is_empty() {
         return Ok(None);
     }
-    let get = http::Request::get(format!("/apis/{group}")).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    let get = http::Request::get(path(["apis", group])).body(Vec::new()).map_err(kube::Error::HttpError)?;
     let group = match client.request::<APIGroup>(get).await {
         Ok(group) => group,
         Err(error) if code(&error) == Some(404) => return Ok(None),

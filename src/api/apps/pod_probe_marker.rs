@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::apps::node_pod_probe::NodePodProbe;
+    use crate::apps::node_pod_probe::NodePodProbe;
 
     #[test]
     fn explain_says_of_each_timing_what_holds_here() {
