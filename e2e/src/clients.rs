@@ -22,8 +22,6 @@ pub struct Sample {
     pub object: Value,
     pub change: Change,
     pub gate: Option<String>,
-    #[serde(default)]
-    pub once: bool,
 }
 
 /// What clients change: a path and another value.

@@ -117,6 +117,10 @@ impl Server {
                 let budget = lock(&self.budget).clone();
                 list(if budget.is_null() { json!([]) } else { json!([budget]) })
             }
+            "/apis/argoproj.io" => {
+                let served = json!({"groupVersion": "argoproj.io/v1alpha1", "version": "v1alpha1"});
+                (200, json!({"kind": "APIGroup", "apiVersion": "v1", "name": "argoproj.io", "versions": [served]}))
+            }
             "/apis/argoproj.io/v1alpha1" => (
                 200,
                 json!({"kind": "APIResourceList", "groupVersion": "argoproj.io/v1alpha1", "resources": [
@@ -464,6 +468,20 @@ async fn b11_a_workload_of_an_unknown_kind_is_found_through_its_replica_sets_and
     lock(&budgets.recounts).clear();
     take("p1").await.unwrap();
     assert_eq!((server.status().total_replicas, server.status().desired_available), (0, 0));
+}
+
+#[tokio::test]
+async fn a_target_in_a_version_that_is_not_served_any_more_is_protected_as_before() {
+    for (api_version, kind) in [("argoproj.io/v1alpha0", "Rollout"), ("apps/v1beta2", "Deployment")] {
+        let server = under_a_rollout(4);
+        server.may_scale.store(true, Ordering::SeqCst);
+        lock(&server.budget)["spec"]["targetRef"] = json!({"apiVersion": api_version, "kind": kind, "name": "web"});
+        let budgets = server.replica("");
+        let budget = serde_json::from_value(lock(&server.budget).clone()).unwrap();
+        let (members, total) = budgets.members(&budget, Duration::ZERO).await.unwrap();
+        assert_eq!(total, Some(Total::Known(4)), "{kind} of {api_version}");
+        assert!(matches!(members, Members::Scope(..)), "{members:?}");
+    }
 }
 
 #[tokio::test]

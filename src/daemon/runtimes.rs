@@ -3,6 +3,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::metadata,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
@@ -125,6 +127,15 @@ impl Runtimes {
         before.map(|(socket, _)| socket)
     }
 
+    /// Whether a socket that is not used leads to another runtime than the one that is used under this name. A link to the socket of
+    /// a runtime, or its directory mounted twice, is the same runtime.
+    fn is_another(&self, name: &str, unused: &Path) -> bool {
+        let used = self.known().by_name.get(name).map(|(socket, _)| socket.path.clone());
+        let file = |path: &Path| metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let used = used.and_then(|used| file(&used));
+        used.is_none() || used != file(unused)
+    }
+
     /// From now on the runtimes are asked about containers. One that comes later under a name that is taken is not used: it
     /// does not know the containers of the other one, and they would look as if they had ended.
     pub fn use_begins(&self) {
@@ -167,16 +178,24 @@ pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Send
         "container runtime found"
     );
     let path = socket.path.clone();
-    if let Some(unused) = runtimes.offer(version.runtime_name.clone(), socket, client.clone()) {
-        tracing::warn!(
-            unused = %unused.path.display(), runtime = version.runtime_name,
-            "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one a daemon uses that starts"
-        );
+    let unused = runtimes.offer(version.runtime_name.clone(), socket, client.clone());
+    let mut is_known = false;
+    if let Some(unused) = unused {
+        if runtimes.is_another(&version.runtime_name, &unused.path) {
+            tracing::warn!(
+                unused = %unused.path.display(), runtime = version.runtime_name,
+                "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one a daemon uses that starts"
+            );
+        } else {
+            tracing::debug!(unused = %unused.path.display(), "this socket is that of a runtime that is known");
+            is_known = unused.path == path;
+        }
     }
     // Only after the runtime is registered, so that the socket is always either registered or unanswered.
     runtimes.note_unanswered(&path, false);
     drop(first_look);
-    if events {
+    // Whoever registered it follows its events.
+    if events && !is_known {
         follow_events(client, changed).await;
     }
     std::future::pending().await
@@ -335,6 +354,29 @@ mod tests {
             let unused = order.map(|place| offered(&runtimes, "containerd", place));
             assert_eq!((used(&runtimes), unused), (0, [None, Some(1)]), "{order:?}");
         }
+    }
+
+    /// As `/run/containerd.sock` on some nodes, which is a link to `containerd/containerd.sock`.
+    #[tokio::test]
+    async fn a_link_to_the_socket_of_a_runtime_is_no_second_runtime() {
+        let (runtime, other) = (FakeRuntime::start(), FakeRuntime::start());
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link.sock");
+        std::os::unix::fs::symlink(&runtime.socket, &link).unwrap();
+        let runtimes = Runtimes::default();
+        let mut tasks = Vec::new();
+        for (place, path) in [&runtime.socket, &link].into_iter().enumerate() {
+            let (first_look, mut looked) = mpsc::channel(1);
+            let socket = Socket { path: path.clone(), place };
+            tasks.push(tokio::spawn(discover(socket, runtimes.clone(), first_look, mpsc::channel(1).0)));
+            assert_eq!(looked.recv().await, None);
+        }
+        assert_eq!((used(&runtimes), runtimes.names()), (0, vec!["containerd".to_owned()]));
+        let gone = dir.path().join("gone.sock");
+        for (path, is_another) in [(&link, false), (&runtime.socket, false), (&other.socket, true), (&gone, true)] {
+            assert_eq!(runtimes.is_another("containerd", path), is_another, "{}", path.display());
+        }
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     /// A request that has asked one of them for its container would take the silence of the other for the end of it.

@@ -76,6 +76,14 @@ pub fn set_kstatus(
     }
 }
 
+/// What conditions say holds for this generation as well: of an object that is over, a change of its spec changes nothing of them,
+/// and tools that read how far it is take conditions of an earlier generation for none.
+pub fn still_hold(conditions: &mut [Condition], observed_generation: Option<i64>) {
+    for condition in conditions {
+        condition.observed_generation = observed_generation;
+    }
+}
+
 /// Sets the three conditions of an object that runs and ends, from `Progressing`, `Complete` and `Failed`.
 pub fn set_kstatus_of_run(conditions: &mut Vec<Condition>, observed_generation: Option<i64>, now: Timestamp) {
     let is_true =

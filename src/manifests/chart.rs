@@ -156,14 +156,22 @@ fn workload(slots: &mut Slots, object: &mut Value) {
         object["spec"]["replicas"] = slots.text(&format!("{{{{ {values}.replicas }}}}"));
     }
     let template = &mut object["spec"]["template"];
-    template["metadata"]["annotations"] = slots.included(r#"include "kruise-rs.podAnnotations" ."#);
+    let call = format!(r#"include "kruise-rs.podAnnotations" (list . {values}.podAnnotations)"#);
+    template["metadata"]["annotations"] = slots.included(&call);
+    let own = dict(&template["metadata"]["labels"]);
+    let call = format!(r#"include "kruise-rs.podLabels" (list {own} {values}.podLabels)"#);
+    template["metadata"]["labels"] = slots.included(&call);
     let spec = &mut template["spec"];
+    spec["priorityClassName"] = slots.text(&format!("{{{{ {values}.priorityClassName | quote }}}}"));
     spec["imagePullSecrets"] = slots.optional(".Values.imagePullSecrets");
     spec["nodeSelector"] = slots.optional(&format!("{values}.nodeSelector"));
     spec["tolerations"] = slots.optional(&format!("{values}.tolerations"));
     if is_deployment {
         spec["topologySpreadConstraints"] = slots.optional(&format!("{values}.topologySpreadConstraints"));
+        // Beside the anti-affinity of the replicas.
+        spec["affinity"]["nodeAffinity"] = slots.optional(&format!("{values}.nodeAffinity"));
     } else {
+        spec["affinity"] = slots.optional(&format!("{values}.affinity"));
         spec["volumes"][0]["hostPath"] = slots.included(r#"include "kruise-rs.socket.host" ."#);
         spec["containers"][0]["volumeMounts"][0]["mountPath"] =
             slots.text(r#"{{ include "kruise-rs.socket.inside" . }}"#);
@@ -176,6 +184,14 @@ fn workload(slots: &mut Slots, object: &mut Value) {
     if let Some(args) = container["args"].as_array_mut() {
         args.push(further);
     }
+}
+
+/// A map of strings as an expression of a template.
+fn dict(map: &Value) -> String {
+    let pairs = map.as_object().into_iter().flatten();
+    let words = pairs.flat_map(|(key, value)| [key.as_str(), value.as_str().unwrap_or_default()]);
+    let words: Vec<String> = words.map(|word| format!("{word:?}")).collect();
+    format!("(dict {})", words.join(" "))
 }
 
 /// One object of the base, with what external certificates make of it.

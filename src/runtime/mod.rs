@@ -41,6 +41,7 @@ pub mod replicas;
 pub mod retry;
 pub mod revisions;
 pub mod serve;
+pub mod served;
 pub mod shutdown;
 mod silence;
 pub mod slow_start;

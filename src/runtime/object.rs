@@ -1,7 +1,7 @@
 //! Reads an object that somebody refers to by API version, kind and name, of whatever kind.
 //!
-//! Kinds that the manifests grant are read in the version that we know; any other kind is found by discovery, and an
-//! administrator has to grant it.
+//! Kinds that the manifests grant are read in the version that we know; any other kind is found by discovery, in whatever version
+//! its group serves, and an administrator has to grant it.
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
@@ -11,7 +11,11 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{apply::code, clock, lock};
+use super::{
+    apply::code,
+    clock, lock,
+    served::{Served, served},
+};
 use crate::{
     api::{group_and_version, kinds},
     k8s::{name::is_dns_subdomain, rbac::Rule},
@@ -71,16 +75,21 @@ pub async fn read_with(
         ("batch", "Job") => Some(("batch/v1".to_owned(), "jobs")),
         _ => kinds::Kind::of(group, kind).map(|known| (known.api_version(), known.plural)),
     };
-    let resource = match known {
-        Some((api_version, plural)) => resource(&api_version, kind, plural),
+    let (resource, found) = match known {
+        Some((api_version, plural)) => (resource(&api_version, kind, plural), None),
         None => match plurals.of(client, api_version, kind).await? {
-            Some(plural) => resource(api_version, kind, &plural),
+            Some(found) => (resource(&found.api_version, kind, &found.plural), Some(found)),
             None => return Ok(Found::Missing),
         },
     };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     match api.get(name).await {
         Ok(object) => Ok(Found::Object(serde_json::to_value(object).map_err(kube::Error::SerdeError)?)),
+        // The kind is looked for again.
+        Err(error) if found.as_ref().is_some_and(|found| found.is_outdated(&error)) => {
+            plurals.forget(api_version, kind);
+            Err(error)
+        }
         Err(error) if code(&error) == Some(404) => Ok(Found::Missing),
         Err(error) if code(&error) == Some(403) => {
             Ok(Found::Forbidden(resource.group, resource.plural, error.to_string()))
@@ -115,38 +124,75 @@ fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
 /// For how long what was found out about a kind is not read again.
 pub const KNOWN_FOR: Duration = Duration::from_secs(60);
 
-/// The plurals of kinds that were found by discovery, by API version and kind, and when.
+/// Kinds that were found by discovery, by API version and kind, and when.
 #[derive(Debug, Default)]
-pub struct Plurals(Mutex<HashMap<(String, String), (String, Duration)>>);
+pub struct Plurals(Mutex<HashMap<(String, String), (Served, Duration)>>);
 
 impl Plurals {
-    /// The plural of a kind. One that is not served is looked for again at once.
-    async fn of(&self, client: &Client, api_version: &str, kind: &str) -> kube::Result<Option<String>> {
+    /// How a kind is served. One that is not served is looked for again at once.
+    async fn of(&self, client: &Client, api_version: &str, kind: &str) -> kube::Result<Option<Served>> {
         let (key, now) = ((api_version.to_owned(), kind.to_owned()), clock::now().mono);
         let known = lock(&self.0).get(&key).cloned();
-        if let Some((plural, _)) = known.filter(|(_, at)| now.saturating_sub(*at) < KNOWN_FOR) {
-            return Ok(Some(plural));
+        if let Some((known, _)) = known.filter(|(_, at)| now.saturating_sub(*at) < KNOWN_FOR) {
+            return Ok(Some(known));
         }
-        let found = discover(client, api_version, kind).await?;
-        if let Some(plural) = &found {
-            lock(&self.0).insert(key, (plural.clone(), now));
+        let found = served(client, api_version, kind).await?;
+        if let Some(found) = &found {
+            lock(&self.0).insert(key, (found.clone(), now));
         }
         Ok(found)
     }
+
+    fn forget(&self, api_version: &str, kind: &str) {
+        lock(&self.0).remove(&(api_version.to_owned(), kind.to_owned()));
+    }
 }
 
-/// The plural of a kind, by discovery.
-async fn discover(client: &Client, api_version: &str, kind: &str) -> kube::Result<Option<String>> {
-    let served = match group_and_version(api_version) {
-        ("", version) => client.list_core_api_resources(version).await,
-        _ => client.list_api_group_resources(api_version).await,
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
     };
-    match served {
-        Ok(served) => {
-            let found = served.resources.into_iter().find(|of| of.kind == kind && !of.name.contains('/'));
-            Ok(found.map(|found| found.name))
-        }
-        Err(error) if code(&error) == Some(404) => Ok(None),
-        Err(error) => Err(error),
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::fake_api;
+
+    /// An operator whose kind goes on from v1 to v2 between two reads.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_there_although_the_version_in_its_reference_is_not_served_any_more() {
+        let serves: Arc<AtomicUsize> = Arc::new(AtomicUsize::new(1));
+        let now = serves.clone();
+        let client = fake_api::answering(move |parts, _| {
+            let version = now.load(Ordering::SeqCst);
+            let group_version = format!("db.example/v{version}");
+            let failure = |details: Value| {
+                (404, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404, "details": details}))
+            };
+            let path = parts.uri.path();
+            if path == "/apis/db.example" {
+                let served = json!({"groupVersion": group_version, "version": format!("v{version}")});
+                (200, json!({"kind": "APIGroup", "apiVersion": "v1", "name": "db.example", "versions": [served]}))
+            } else if path == format!("/apis/{group_version}") {
+                let dbs = json!({"name": "dbs", "singularName": "", "namespaced": true, "kind": "Db", "verbs": ["get"]});
+                (200, json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": [dbs]}))
+            } else if path == format!("/apis/{group_version}/namespaces/ns/dbs/db") {
+                (200, json!({"apiVersion": group_version, "kind": "Db", "metadata": {"name": "db", "uid": "t"}}))
+            } else if path == format!("/apis/{group_version}/namespaces/ns/dbs/other") {
+                failure(json!({"name": "other", "kind": "dbs"}))
+            } else {
+                failure(json!(null))
+            }
+        });
+        let plurals = Plurals::default();
+        let read = async |name: &str| read_with(&client, "ns", ("db.example/v1", "Db", name), &plurals).await;
+        assert!(matches!(read("db").await, Ok(Found::Object(_))));
+        assert_eq!(read("other").await.unwrap(), Found::Missing);
+        serves.store(2, Ordering::SeqCst);
+        assert!(read("db").await.is_err(), "nobody says that it is gone");
+        assert!(matches!(read("db").await, Ok(Found::Object(_))), "it is found where it is served now");
+        assert_eq!(read("other").await.unwrap(), Found::Missing);
     }
 }

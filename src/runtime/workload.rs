@@ -1,7 +1,8 @@
 //! Reads a workload that somebody refers to by kind and name: which Pods are its own, and how many it wants.
 //!
-//! The kinds that the manifests grant are read as they are. Of any other kind the scale subresource is read, which an
-//! administrator has to grant; it is found by discovery, so no kind needs to be known beforehand.
+//! The kinds that the manifests grant are read as they are, in the version that we know. Of any other kind the scale subresource is
+//! read, which an administrator has to grant; it is found by discovery, so no kind needs to be known beforehand. The version in a
+//! reference may not be served any more: what matters is the group.
 
 use std::{collections::HashMap, sync::Mutex};
 
@@ -12,7 +13,11 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{apply::code, lock};
+use super::{
+    apply::code,
+    lock,
+    served::{Served, served},
+};
 use crate::{
     api::{
         apps, group_and_version,
@@ -96,9 +101,10 @@ pub async fn read(
         return Ok(invalid(format!("{kind} {name:?} of {api_version:?} cannot exist")));
     }
     let reference = Reference { client, namespace, api_version, kind, name };
-    match kinds::Kind::of(group, kind) {
-        Some(kinds::Kind { workload: Some(workload), plural, .. }) => reference.read_known(plural, workload).await,
-        _ => reference.read_scale().await,
+    let known = kinds::Kind::of(group, kind).and_then(|known| Some((known, known.workload.as_ref()?)));
+    match known {
+        Some((known, workload)) => reference.read_known(known, workload).await,
+        None => reference.read_scale().await,
     }
 }
 
@@ -107,12 +113,12 @@ fn invalid(why: String) -> Workload {
 }
 
 impl Reference<'_> {
-    fn api(&self, plural: &str) -> Api<DynamicObject> {
-        let (group, version) = group_and_version(self.api_version);
+    fn api(&self, api_version: &str, plural: &str) -> Api<DynamicObject> {
+        let (group, version) = group_and_version(api_version);
         let resource = ApiResource {
             group: group.to_owned(),
             version: version.to_owned(),
-            api_version: self.api_version.to_owned(),
+            api_version: api_version.to_owned(),
             kind: self.kind.to_owned(),
             plural: plural.to_owned(),
         };
@@ -144,43 +150,36 @@ impl Reference<'_> {
     }
 
     /// Of a kind of the table: as the object is.
-    async fn read_known(&self, plural: &str, workload: &kinds::Workload) -> kube::Result<Workload> {
-        match self.api(plural).get(self.name).await {
+    async fn read_known(&self, known: &kinds::Kind, workload: &kinds::Workload) -> kube::Result<Workload> {
+        match self.api(&known.api_version(), known.plural).get(self.name).await {
             Ok(object) => Ok(known_workload(&object, workload)),
-            Err(error) => self.refused(plural, error),
+            Err(error) => self.refused(known.plural, error),
         }
     }
 
     /// The resource of the kind, by discovery. An error says that there is none, or not with a scale.
-    async fn discover(&self) -> kube::Result<Result<String, Workload>> {
+    async fn discover(&self) -> kube::Result<Result<Served, Workload>> {
         let Self { client, api_version, kind, .. } = self;
-        let served = match group_and_version(api_version) {
-            ("", version) => client.list_core_api_resources(version).await,
-            _ => client.list_api_group_resources(api_version).await,
-        };
-        let served = match served {
-            Ok(served) => served.resources,
-            Err(error) if code(&error) == Some(404) => return Ok(Err(self.missing(&error))),
-            Err(error) => return Err(error),
-        };
-        let Some(plural) = served.iter().find(|r| r.kind == *kind && !r.name.contains('/')).map(|r| &r.name) else {
+        let Some(found) = served(client, api_version, kind).await? else {
             return Ok(Err(Workload::Missing(format!("spec.targetRef: {api_version} has no kind {kind:?}"))));
         };
-        if !served.iter().any(|r| r.name == format!("{plural}/scale")) {
-            return Ok(Err(invalid(format!("{kind} of {api_version} has no scale subresource; use spec.selector"))));
+        if !found.has_scale {
+            let version = &found.api_version;
+            return Ok(Err(invalid(format!("{kind} of {version} has no scale subresource; use spec.selector"))));
         }
-        Ok(Ok(plural.clone()))
+        Ok(Ok(found))
     }
 
     /// Of any other kind: its scale subresource.
     async fn read_scale(&self) -> kube::Result<Workload> {
-        let plural = match self.discover().await? {
-            Ok(plural) => plural,
+        let found = match self.discover().await? {
+            Ok(found) => found,
             Err(workload) => return Ok(workload),
         };
-        let scale = match self.api(&plural).get_scale(self.name).await {
+        let scale = match self.api(&found.api_version, &found.plural).get_scale(self.name).await {
             Ok(scale) => scale,
-            Err(error) => return self.refused(&format!("{plural}/scale"), error),
+            Err(error) if found.is_outdated(&error) => return Err(error),
+            Err(error) => return self.refused(&format!("{}/scale", found.plural), error),
         };
         let text = scale.status.and_then(|status| status.selector).unwrap_or_default();
         Ok(match Selector::parse(&text) {

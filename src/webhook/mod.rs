@@ -31,7 +31,7 @@ use self::{
         resource_distribution, serverless_probes, sidecar_set, stateful_set, united_deployment, workload_spread,
     },
     pod_states::PodStates,
-    server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted},
+    server::handler::{Handle, Handler, Names, Namespaces, Operation, Phase, Target, not_being_deleted, spec_changed},
     sidecars::Sidecars,
     spreads::Spreads,
 };
@@ -110,6 +110,8 @@ impl Context {
 
 const PODS: Target = Target::created("", &["v1"], "pods");
 
+const REQUESTS: Target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "containerrecreaterequests");
+
 /// Image jobs of both kinds are admitted alike.
 const IMAGE_JOBS: Target = Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "imagepulljobs");
 
@@ -143,19 +145,28 @@ const TABLE: &[&[Handler]] = &[
         .rbac(sidecars::RBAC)
         .own_namespace_rbac(pod::OWN_NAMESPACE_RBAC)],
     // With KruiseDaemon off it stays registered and says why it refuses.
-    &[Handler::mutating(
-        "mcontainerrecreaterequest.kb.io",
-        &[
-            "/mutate-apps-kruise-io-containerrecreaterequest",
-            "/mutate-apps-kruise-io-v1alpha1-containerrecreaterequest",
-        ],
-        Target::created(apps::GROUP, &["v1alpha1", "v1beta1"], "containerrecreaterequests"),
-        container_recreate_request::handle,
-    )
-    .fails_closed()
-    .writes()
-    .rbac(container_recreate_request::RBAC)
-    .own_namespace_rbac(container_recreate_request::OWN_NAMESPACE_RBAC)],
+    &[
+        Handler::mutating(
+            "mcontainerrecreaterequest.kb.io",
+            &[
+                "/mutate-apps-kruise-io-containerrecreaterequest",
+                "/mutate-apps-kruise-io-v1alpha1-containerrecreaterequest",
+            ],
+            REQUESTS,
+            container_recreate_request::handle,
+        )
+        .fails_closed()
+        .writes()
+        .rbac(container_recreate_request::RBAC)
+        .own_namespace_rbac(container_recreate_request::OWN_NAMESPACE_RBAC),
+        Handler::mutating(
+            "mcontainerrecreaterequest-update.kb.io",
+            &["/mutate-apps-kruise-io-containerrecreaterequest-update"],
+            REQUESTS.on(Operation::Update),
+            container_recreate_request::handle,
+        )
+        .when(spec_changed),
+    ],
     // The only entry for Pods that fails closed: in namespaces that are labelled for it. With PodWebhook off it stays registered, as it
     // is shipped, and lets every Pod through.
     &[Handler::mutating("mpod-required.kb.io", &["/mutate-pod-required"], PODS, pod::handle_required)

@@ -15,11 +15,22 @@
 {{- with .Values.failurePolicies }}{{ . | quote }}{{ end }}
 {{- end }}
 
-{{- /* Roles read these settings at their start. With the settings of the manifests there is no annotation. */}}
+{{- /* Of the root and the annotations of one role. Roles read these settings at their start; with the settings of the manifests
+       there is no annotation for them. */}}
 {{- define "kruise-rs.podAnnotations" -}}
-{{- if or (ne .Values.featureGates "ImagePullJobGate=true") .Values.failurePolicies -}}
-kruise.rs/settings: {{ printf "%s;%s" .Values.featureGates .Values.failurePolicies | sha256sum | trunc 16 | quote }}
+{{- $own := dict }}
+{{- with first . }}
+{{- if or (ne .Values.featureGates "ImagePullJobGate=true") .Values.failurePolicies }}
+{{- $settings := printf "%s;%s" .Values.featureGates .Values.failurePolicies | sha256sum | trunc 16 }}
+{{- $own = dict "kruise.rs/settings" $settings }}
 {{- end }}
+{{- end }}
+{{- with merge $own (last . | default dict) }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{- /* Of the labels by which the Pods of a role are found, which stay as they are, and further ones. */}}
+{{- define "kruise-rs.podLabels" -}}
+{{- toYaml (merge (first .) (last . | default dict)) }}
 {{- end }}
 
 {{- /* Of the values of one role. */}}

@@ -26,7 +26,6 @@ type sample struct {
 	Without string `json:"without"`
 	Inside  string `json:"inside"`
 	Gate    string `json:"gate"`
-	Once    bool   `json:"once"`
 }
 
 func readSamples(path, namespace string) (map[string]sample, error) {

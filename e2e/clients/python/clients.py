@@ -85,7 +85,6 @@ class Checker:
         self.object["apiVersion"] = resource.group_version
         put(self.object, "/metadata/name", name)
         self.change = sample["change"]
-        self.once = sample.get("once", False)
 
     def ok(self, text):
         self.lines.append(f"ok {self.resource.kind} {self.resource.api_version}: {text}")
@@ -132,11 +131,6 @@ class Checker:
         body = copy.deepcopy(self.object)
         put(body, self.change["path"], self.change["value"])
         made = self.apply(body, FIRST)
-        if self.once:
-            said = self.refusal(422, lambda: self.apply(body, FIRST))
-            ensure("is immutable" in said, said)
-            self.ok("applied; refused when it is applied again")
-            return made
         again = self.apply(body, FIRST)
         ensure(again["metadata"]["uid"] == made["metadata"]["uid"], "another object")
         ensure(
@@ -172,13 +166,9 @@ class Checker:
         if path.startswith("/metadata") or isinstance(value, int) or value.endswith("%"):
             forced = self.apply(second, SECOND, force=True)
             ensure(at(forced, path) == another(value), f"forced: {forced}")
-            if self.once:
-                put(second, path, value)
-                back = self.apply(second, SECOND)
-            else:
-                said = self.refusal(409, lambda: self.apply(first, FIRST))
-                ensure(f'conflict with \\"{SECOND}\\"' in said and field in said, f"{field}: {said}")
-                back = self.apply(first, FIRST, force=True)
+            said = self.refusal(409, lambda: self.apply(first, FIRST))
+            ensure(f'conflict with \\"{SECOND}\\"' in said and field in said, f"{field}: {said}")
+            back = self.apply(first, FIRST, force=True)
             ensure(at(back, path) == value, f"back again: {back}")
         self.ok(f"a conflict at {field} names the manager")
 
@@ -227,12 +217,7 @@ class Checker:
     def removed(self):
         """A field that its only manager applies no more goes, or goes back to its default."""
         path, value = self.change["path"], self.change["value"]
-        if self.once:
-            # The other manager has taken the field, and applies nothing else.
-            bare = {key: self.object[key] for key in ("apiVersion", "kind", "metadata")}
-            applied = self.apply(bare, SECOND)
-        else:
-            applied = self.apply(self.object, FIRST)
+        applied = self.apply(self.object, FIRST)
         ensure(at(applied, path) != value, f"{path} is still there: {applied}")
         self.ok(f"{path} goes when it is applied no more")
 

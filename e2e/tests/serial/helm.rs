@@ -42,9 +42,16 @@ async fn apply(t: &Test, how: &[&str], values: &Value) -> Result<()> {
 }
 
 fn values(replicas: u64, gates: &str) -> Value {
+    let term = json!({ "matchExpressions": [{ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] }] });
+    let required = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } });
     json!({
         "featureGates": gates,
-        "manager": { "replicas": replicas },
+        "manager": {
+            "replicas": replicas,
+            "nodeAffinity": required,
+            "podLabels": { "team": "infra", "control-plane": "mine" },
+            "podAnnotations": { "example.com/note": "1" },
+        },
         // The first of these is the role, which the chart has.
         "daemon": { "extraArgs": DAEMON_ARGS[1..], "socketLocation": containerd_dir() },
     })
@@ -84,6 +91,19 @@ async fn scenario(t: &Test, pod: &str) -> Result<()> {
     apply(t, &["upgrade"], &values(1, "ImagePullJobGate=true,KruisePodReadinessGate=true")).await?;
     let manager = t.api_in(SYSTEM, "Deployment").get(MANAGER).await?;
     assert_eq!(manager.data.int("/spec/replicas"), 1);
+    let of_pods = &manager.data["spec"]["template"];
+    for (pointer, wanted) in [
+        ("/metadata/labels/team", "infra"),
+        ("/metadata/labels/control-plane", "controller-manager"),
+        ("/metadata/annotations/example.com~1note", "1"),
+        ("/spec/priorityClassName", "system-cluster-critical"),
+    ] {
+        assert_eq!(of_pods.text(pointer), wanted, "{pointer}");
+    }
+    ensure!(of_pods.has("/metadata/annotations/kruise.rs~1settings"), "the gates are other ones now");
+    for part in ["nodeAffinity", "podAntiAffinity"] {
+        ensure!(of_pods.has(&format!("/spec/affinity/{part}")), "{part}");
+    }
     let after = registered(t).await?;
     for (name, bundle) in &ca {
         assert_eq!(after.get(name), Some(bundle), "{name} has another CA after the upgrade");

@@ -102,7 +102,8 @@ pub struct UpdateStrategy {
     /// ReCreate (the default), InPlaceIfPossible, InPlaceOnly or OnDelete.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub type_: String,
-    /// How many Pods are kept on old revisions: a number or a percentage, rounded up. Default 0.
+    /// How many Pods are kept on old revisions: a number, or a percentage rounded up, but not all Pods by less than 100%.
+    /// Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<IntOrString>,
     /// How many Pods may be unavailable while others are updated: a number or a percentage, rounded up without maxSurge

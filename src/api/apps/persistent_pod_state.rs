@@ -107,6 +107,10 @@ pub struct PersistentPodStateStatus {
     /// The generation of the spec that this status is about.
     #[serde(default)]
     pub observed_generation: i64,
+    /// The UID of the workload whose Pods are recorded: what is recorded goes with it, although another one of its name is
+    /// made at once. Empty: what is recorded is of whatever has the name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target_uid: String,
     /// What is recorded of each Pod, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "pod_states")]
@@ -115,6 +119,13 @@ pub struct PersistentPodStateStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
+}
+
+impl PersistentPodStateStatus {
+    /// Whether it is about another workload than the one with this UID, which had the same name.
+    pub fn is_of_another(&self, uid: &str) -> bool {
+        !self.target_uid.is_empty() && self.target_uid != uid
+    }
 }
 
 /// What is recorded of a Pod.

@@ -92,7 +92,56 @@ pub struct PodProbeMarkerStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// What Kubernetes says of fields of a probe is about kubelet's: other defaults, and fields that are of no use here.
+const MEANINGS: [(&str, &str); 7] = [
+    ("initialDelaySeconds", "Seconds from the start of the container to the first probe. Default 1; 0 is as 1."),
+    ("periodSeconds", "Seconds between two probes. Default 1."),
+    ("timeoutSeconds", "Seconds after which a probe has failed. Default 1, at most 60."),
+    ("successThreshold", "So many successes in a row make the state Succeeded. Default 1."),
+    ("failureThreshold", "So many failures in a row make the state Failed. Default 1."),
+    ("terminationGracePeriodSeconds", "Without effect: a probe never ends a container."),
+    ("grpc", "Refused: want exec, httpGet or tcpSocket."),
+];
+
 /// The schema of a core probe; the value stays raw JSON, so that it is handed on as it was written.
 pub(super) fn probe(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<Probe>()
+    let mut schema = Probe::json_schema(generator);
+    for (field, meaning) in MEANINGS {
+        if let Some(field) = schema.pointer_mut(&format!("/properties/{field}")).and_then(Value::as_object_mut) {
+            field.insert("description".into(), meaning.into());
+        }
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::apps::node_pod_probe::NodePodProbe;
+
+    #[test]
+    fn explain_says_of_each_timing_what_holds_here() {
+        let of = |crd: Value, path: &str| {
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+            schema.pointer(path).unwrap_or_else(|| panic!("no {path} in {schema}")).clone()
+        };
+        let probe = "properties/probes/items/properties/probe/properties";
+        let marker = of(json!(PodProbeMarker::crd()), &format!("/{probe}"));
+        let of_node = of(json!(NodePodProbe::crd()), &format!("/properties/podProbes/items/{probe}"));
+        for (field, meaning) in MEANINGS {
+            for fields in [&marker, &of_node] {
+                assert_eq!(fields[field]["description"], meaning, "{field}");
+            }
+        }
+        // Of whoever adds a field to the probes of Kubernetes.
+        let as_there = ["exec", "httpGet", "tcpSocket"];
+        let mut known = MEANINGS.iter().map(|(field, _)| *field).chain(as_there).collect::<Vec<_>>();
+        known.sort_unstable();
+        let mut fields: Vec<&str> = marker.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        assert_eq!(fields, known);
+    }
 }

@@ -155,7 +155,7 @@ pub struct StatefulSetUpdateStrategy {
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
     /// How many Pods are kept on the old revision, those with the lowest ordinals: a number, or a percentage of replicas
-    /// rounded up. Default 0.
+    /// rounded up, but not all Pods by less than 100%. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<IntOrString>,
     /// How many Pods may be unavailable during an update: a number, or a percentage of replicas rounded down, at least 1.

@@ -29,6 +29,7 @@ use crate::{
     },
     domain::kinds::ephemeral_job::{
         memory::EphemeralMemory,
+        observed_again,
         plan::{self, EphemeralPlan, concerns, selector_of},
     },
     k8s::{pod::PodView, rbac::Rule, time::Now},
@@ -242,6 +243,13 @@ impl Controller {
     }
 
     async fn finish(&self, key: &ObjectKey, job: &EphemeralJob, ended: Duration) -> kube::Result<Requeue> {
+        if let Some(status) = observed_again(job) {
+            let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
+            let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, false, clock::now()).await?;
+            if let Some(after) = outcome.look_after() {
+                return Ok(Requeue::After(after));
+            }
+        }
         let ttl = job.spec.ttl_seconds_after_finished.unwrap_or(DEFAULT_TTL_SECONDS);
         let left = Duration::from_secs(u64::try_from(ttl).unwrap_or_default()).saturating_sub(ended);
         if !left.is_zero() {

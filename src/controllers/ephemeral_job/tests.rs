@@ -209,6 +209,28 @@ async fn d3_7_a_job_runs_to_its_end_with_one_write_for_each_pod() {
     assert_eq!(lock(&world.writes).len(), writes);
 }
 
+/// A tool that reads kstatus waits until the status is about the spec that it has applied.
+#[tokio::test]
+async fn what_a_job_came_to_holds_for_a_spec_that_is_changed_after_its_end() {
+    let world = World::new();
+    world.pod("a", json!({}));
+    world.job(json!({}));
+    world.settle().await;
+    world.ends("a", 0);
+    world.settle().await;
+    let before = world.status();
+    assert_eq!((&before["phase"], &before["observedGeneration"]), (&json!("Succeeded"), &json!(1)));
+    let change = json!({"metadata": {"generation": 2}, "spec": {"ttlSecondsAfterFinished": 3600}});
+    world.change(&format!("{JOBS}/j"), &change);
+    assert!(matches!(world.settle().await, Requeue::After(left) if left > Duration::from_secs(3500)));
+    let mut wanted = before;
+    wanted["observedGeneration"] = 2.into();
+    for condition in wanted["conditions"].as_array_mut().unwrap() {
+        condition["observedGeneration"] = 2.into();
+    }
+    assert_eq!(world.status(), wanted);
+}
+
 #[tokio::test]
 async fn d3_1_d3_2_a_job_is_deleted_when_its_time_is_over_and_openkruises_finalizer_is_let_go() {
     let world = World::new();

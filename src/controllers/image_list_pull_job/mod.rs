@@ -172,7 +172,7 @@ impl Controller {
         if let Some((field, why)) = rules::of_list(&list.spec).first() {
             let said = format!("{field}: {why}");
             self.emit_once(&list, "Invalid", &said, true);
-            return Ok(Requeue::Await);
+            return self.record(&list, list::invalid(&list, &said, now), now).await;
         }
         let hash = list::template_hash(&list.spec);
         if list.metadata.labels.as_ref().and_then(|l| l.get(labels::CONTROLLER_REVISION_HASH)) != Some(&hash) {
@@ -210,6 +210,13 @@ impl Controller {
     }
 
     async fn finish(&self, key: &ObjectKey, list: &ImageListPullJob, ended: Duration) -> kube::Result<Requeue> {
+        if let Some(status) = list::observed_again(list) {
+            let recorded = (&json_of(list.status.as_ref())?, &json_of(Some(&status))?);
+            let outcome = self.status.write((&self.api(key), &self.lists), list, recorded, false, clock::now()).await?;
+            if let Some(after) = outcome.look_after() {
+                return Ok(Requeue::After(after));
+            }
+        }
         let ttl = list.spec.completion_policy.ttl_seconds_after_finished.and_then(|ttl| u64::try_from(ttl).ok());
         let Some(left) = ttl.map(|ttl| Duration::from_secs(ttl).saturating_sub(ended)) else {
             return Ok(Requeue::Await);

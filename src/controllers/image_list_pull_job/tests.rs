@@ -185,6 +185,44 @@ async fn a_list_is_deleted_after_its_time() {
     assert!(!lock(&world.server).objects.contains_key(&format!("{LISTS}/list")));
 }
 
+fn observed(list: &Value) -> Vec<i64> {
+    let conditions = list["status"]["conditions"].as_array().unwrap().iter();
+    let all = std::iter::once(&list["status"]).chain(conditions);
+    all.map(|of| of["observedGeneration"].as_i64().unwrap_or_default()).collect()
+}
+
+#[tokio::test]
+async fn what_a_list_came_to_holds_for_a_spec_that_is_changed_after_its_end() {
+    let world = World::new();
+    let edit = |generation: i64, spec: Value| {
+        let list = format!("{LISTS}/list");
+        lock(&world.server).objects.get_mut(&list).unwrap()["metadata"]["generation"] = generation.into();
+        world.put(spec);
+    };
+    world.put(json!({}));
+    edit(1, json!({}));
+    world.settle().await;
+    world.end("a:1", 0);
+    world.end("b:1", 0);
+    world.settle().await;
+    assert!(world.list()["status"]["completionTime"].is_string());
+    assert!(observed(&world.list()).iter().all(|generation| *generation == 1));
+    edit(2, json!({"completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 86_400}}));
+    assert!(matches!(world.settle().await, Requeue::After(_)));
+    assert!(observed(&world.list()).iter().all(|generation| *generation == 2));
+}
+
+#[tokio::test]
+async fn a_list_that_was_stored_past_admission_says_that_it_is_stalled() {
+    let world = World::new();
+    world.put(json!({"images": []}));
+    world.settle().await;
+    let list = world.list();
+    let stalled = list["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Stalled").unwrap();
+    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("Invalid")));
+    assert!(stalled["message"].as_str().unwrap().starts_with("spec.images: "));
+}
+
 #[tokio::test]
 async fn somebody_elses_job_of_that_name_is_left_alone() {
     let world = World::new();

@@ -118,6 +118,17 @@ impl Controller {
                 Err(error) => Err(error),
             };
         }
+        let recorded = job.status.as_ref().filter(|_| !job.is_deleting());
+        if let Some(status) = recorded.and_then(|status| job::observed_again(status, job.metadata.generation)) {
+            let recorded = (&json_of(recorded)?, &json_of(Some(&status))?);
+            let outcome = self.status.write((&api, &self.jobs), job, recorded, false, clock::now()).await?;
+            if let Some(newer) = self.jobs.get(&key) {
+                self.note_job(&newer);
+            }
+            if let Some(after) = outcome.look_after() {
+                return Ok(Requeue::After(after));
+            }
+        }
         let ttl = job.spec.completion_policy.ttl_seconds_after_finished.and_then(|ttl| u64::try_from(ttl).ok());
         let Some(ttl) = ttl.filter(|_| !job.is_deleting()).map(Duration::from_secs) else { return Ok(Requeue::Await) };
         let left = ttl.saturating_sub(age);

@@ -217,7 +217,9 @@ impl Controller {
             Change::Undecodable { .. } => return,
         };
         let facts = |pod: &PodView| {
-            (pod.uid().to_owned(), is_ready(pod), pod.is_deleting(), pod.is_finished(), pod.node_name.clone())
+            // Another target may have adopted it.
+            let owner = pod.controller.as_deref().map(|owner| owner.uid.clone());
+            (pod.uid().to_owned(), owner, is_ready(pod), pod.is_deleting(), pod.is_finished(), pod.node_name.clone())
         };
         let Some(owner) = new.controller.as_deref() else { return };
         let text = target_text(new.namespace(), crate::api::group_of(&owner.api_version), &owner.kind, &owner.name);
@@ -266,7 +268,7 @@ impl Controller {
         let now = clock::now();
         let key = ObjectKey::of(state.as_ref());
         self.memories.enter(&key, state.metadata.uid.as_deref().unwrap_or_default());
-        let (before, generation) = (state.status.clone().unwrap_or_default(), state.metadata.generation);
+        let (mut before, generation) = (state.status.clone().unwrap_or_default(), state.metadata.generation);
         let (spec, target) = match self.resolve(&key, state, pass).await? {
             Ok(resolved) => resolved,
             Err(hindrance) => {
@@ -276,6 +278,7 @@ impl Controller {
                 return Ok(());
             }
         };
+        plan::forget_another(&mut before, target.as_ref());
         let facts = self.observe(&key, &spec, target, &before.pod_states, now).await;
         let plan = plan::plan(&spec, &before.pod_states, &facts);
         pass.look_after(plan.look_after);

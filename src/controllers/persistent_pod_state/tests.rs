@@ -275,6 +275,45 @@ async fn of_two_for_one_target_the_second_is_stalled_until_the_first_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_statefulset_that_is_made_again_before_a_pass_begins_anew_with_the_pods_that_it_adopts() {
+    let world = World::new();
+    world.put(&format!("{NODES}n1"), node("n1", true));
+    let first = world.put(&format!("{SETS}db"), set(2, json!({})));
+    world.pod("db-0", "n1", json!({}));
+    world.pod("db-1", "n1", json!({}));
+    let policy = json!({"spec": {"persistentPodStateRetentionPolicy": "WhenDeleted", "persistentPodAnnotations": null}});
+    world.put(&format!("{STATES}keep"), state("keep", policy));
+    world.settle("keep").await;
+    let target = |world: &World| world.get(&format!("{STATES}keep")).unwrap()["status"]["targetUid"].clone();
+    assert_eq!(world.recorded("keep").as_object().unwrap().len(), 2);
+    assert_eq!(target(&world), first["metadata"]["uid"]);
+
+    lock(&world.server).remove(&format!("{SETS}db"));
+    let second = world.put(&format!("{SETS}db"), set(2, json!({})));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    world.settle("keep").await;
+    assert_eq!(world.recorded("keep"), Value::Null);
+    assert_eq!(target(&world), second["metadata"]["uid"]);
+
+    // Nothing but its owner changes in a Pod that is adopted.
+    let queue = world.controller.queue.clone();
+    world.deliver_all();
+    tokio::time::advance(POD_PAUSE).await;
+    while let Some(key) = queue.begin() {
+        queue.done::<String>(key, Ok(Requeue::Await));
+    }
+    let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db",
+        "uid": second["metadata"]["uid"], "controller": true});
+    lock(&world.server).change(&format!("{PODS}db-0"), &json!({"metadata": {"ownerReferences": [owner]}}));
+    world.deliver_all();
+    assert_eq!(queue.next_in(), Some(POD_PAUSE), "it is looked at");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    world.settle("keep").await;
+    let names: Vec<String> = world.recorded("keep").as_object().unwrap().keys().cloned().collect();
+    assert_eq!(names, ["db-0"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_gone_holds_no_pod_and_one_that_waits_for_it_is_made_again() {
     let world = World::new();
     world.put(&format!("{NODES}n1"), node("n1", true));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::wr::WorkloadRestartStatus;
 use crate::domain::budgets::disruption::Budget;
 use crate::domain::kinds::workload_restart::{
     ObservedPods, PodFacts, RestartPlan, Sidecar, Target, TriggerContent, advance, begin, is_active,
@@ -507,6 +508,17 @@ fn the_end_is_reported_once_and_the_time_to_live_begins() {
 }
 
 #[test]
+fn what_a_round_came_to_holds_for_a_spec_that_is_changed_after_its_end() {
+    let mut world = world(json!({}), vec![with(pod("web-0", json!({})), succeeded())]);
+    world.restart.status = Some(world.plan().status);
+    world.restart.metadata.generation = Some(2);
+    let plan = begin(&world.restart, &[], Some(Duration::ZERO), now(10)).unwrap();
+    assert!(plan.status.is_true("Complete"));
+    assert_eq!(plan.status.observed_generation, 2);
+    assert!(plan.status.conditions.iter().all(|condition| condition.observed_generation == Some(2)));
+}
+
+#[test]
 fn without_pods_there_is_nothing_to_do() {
     let plan = world(json!({}), Vec::new()).plan();
     assert_eq!((state(&plan).1, plan.status.progress.as_str()), (true, "0/0"));
@@ -633,6 +645,38 @@ fn triggers_that_cannot_be_watched_are_reported_with_what_to_grant() {
     {
         assert!(condition.message.contains(part), "{}", condition.message);
     }
+}
+
+/// The one of Ready, Reconciling and Stalled that is true, with its reason.
+fn kstatus(mut status: WorkloadRestartStatus) -> String {
+    workload_restart::set_kstatus(&mut status, now(1));
+    let is_one = |type_: &str| ["Ready", "Reconciling", "Stalled"].contains(&type_);
+    let true_ones = status.conditions.iter().filter(|c| is_one(&c.type_) && c.status == "True");
+    true_ones.map(|c| format!("{} {}", c.type_, c.reason)).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn decision_32_what_the_spec_holds_is_ready_and_what_waits_is_reconciling() {
+    let seen = [present("a"), TriggerContent::Missing];
+    let waits = begin(&triggered(json!({})), &seen, None, now(1)).unwrap();
+    assert_eq!(kstatus(waits.status), "Ready WaitingForChange");
+    let forbidden = [present("a"), TriggerContent::Forbidden("no".into())];
+    let blind = begin(&triggered(json!({})), &forbidden, None, now(1)).unwrap();
+    assert_eq!(kstatus(blind.status), "Stalled Forbidden");
+
+    let mut paused = world(json!({"paused": true}), old(3));
+    assert_eq!(kstatus(paused.plan().status), "Ready Paused");
+    paused.cases[2].request = Some(in_flight());
+    assert_eq!(kstatus(paused.plan().status), "Reconciling Paused");
+    assert_eq!(kstatus(world(json!({"partition": 3}), old(3)).plan().status), "Ready PartitionReached");
+
+    let mut gone = world(json!({}), Vec::new());
+    gone.target = Target::Missing("it is not there".into());
+    assert_eq!(kstatus(gone.plan().status), "Stalled TargetNotFound", "a single restart ends");
+    gone.restart.spec.triggers = Some(Vec::new());
+    assert_eq!(kstatus(gone.plan().status), "Reconciling TargetNotFound");
+    gone.target = Target::Unreadable { reason: "Forbidden", message: "no".into() };
+    assert_eq!(kstatus(gone.plan().status), "Stalled Forbidden");
 }
 
 #[test]

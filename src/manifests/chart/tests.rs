@@ -162,6 +162,40 @@ fn of_the_registration_the_manifests_and_the_chart_ship_the_fixed_entries_alone(
     assert_eq!(shipped, ["mcontainerrecreaterequest.kb.io", "mpod-required.kb.io"]);
 }
 
+/// What the values say about where Pods of a role run is beside what the manifests say, and not in its place.
+#[test]
+fn the_pods_of_each_role_can_be_placed_and_named_by_values() {
+    let rendered = render().unwrap();
+    for (file, role, label, affinity) in [
+        ("manager.yaml", "manager", "controller-manager", "nodeAffinity"),
+        ("webhook.yaml", "webhook", "webhook", "nodeAffinity"),
+        ("daemon.yaml", "daemon", "daemon", "affinity"),
+    ] {
+        let text = &rendered[&format!("templates/{file}")];
+        let own = format!(r#"(dict "app.kubernetes.io/name" "kruise-rs" "control-plane" "{label}")"#);
+        for line in [
+            format!(r#"      {{{{- with include "kruise-rs.podAnnotations" (list . .Values.{role}.podAnnotations) }}}}"#),
+            format!(r#"      {{{{- with include "kruise-rs.podLabels" (list {own} .Values.{role}.podLabels) }}}}"#),
+            format!("      priorityClassName: {{{{ .Values.{role}.priorityClassName | quote }}}}"),
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{file}: {line}");
+        }
+        let place = text.split_once(&format!("{{{{- with .Values.{role}.{affinity} }}}}\n"));
+        let (before, after) = place.unwrap_or_else(|| panic!("{file} has no {affinity}"));
+        assert!(after.trim_start().starts_with(&format!("{affinity}: {{{{- toYaml . | nindent")), "{file}");
+        if affinity == "nodeAffinity" {
+            assert!(before.trim_end().ends_with("affinity:") && after.contains("\n        podAntiAffinity:\n"), "{file}");
+        }
+    }
+    let (values, shipped) = (yaml("values.yaml"), base());
+    let objects = shipped.into_iter().flat_map(|(_, objects)| objects);
+    for object in objects.filter(|object| object["kind"] == "Deployment" || object["kind"] == "DaemonSet") {
+        let spec = &object["spec"]["template"]["spec"];
+        let role = spec["containers"][0]["name"].as_str().unwrap();
+        assert_eq!(values[role]["priorityClassName"], spec["priorityClassName"], "{role}");
+    }
+}
+
 #[test]
 fn what_helm_would_take_for_its_own_is_escaped() {
     let object = json!({ "a": "{{ .x }}", "b": "}}" });

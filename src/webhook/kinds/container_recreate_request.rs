@@ -1,4 +1,4 @@
-//! Admission of ContainerRecreateRequests, CREATE only.
+//! Admission of ContainerRecreateRequests.
 //!
 //! [`check`] judges the request alone, [`check_pod`] the Pod it names, [`admit`] both together; each is pure. Between
 //! them [`handle`] reads the Pod and its Node from the API server: a cached Pod could name an instance that is long
@@ -7,8 +7,8 @@
 //! The method is resolved here, once ([`method`]): what the manager serves gets a label of its own and never the label
 //! `active`; the spec keeps what the user wrote.
 //!
-//! Never: anything on UPDATE. The schema's CEL keeps the spec as it is and an admission policy guards our labels, so that
-//! removing a finalizer always passes.
+//! On UPDATE nothing is judged: the schema's CEL keeps the spec as it is and an admission policy guards our labels, so that
+//! removing a finalizer always passes. What an apply leaves out is written again ([`noted_again`]).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -91,8 +91,13 @@ pub const OWN_NAMESPACE_RBAC: &[Rule] = &[Rule::new(&[""], &["pods"], &["list"])
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
     Box::pin(async move {
-        if request.operation != "CREATE" || !request.sub_resource.is_empty() {
+        if !request.sub_resource.is_empty() {
             return Ok(Admitted::unchanged());
+        }
+        match request.operation.as_str() {
+            "CREATE" => {}
+            "UPDATE" => return Ok(noted_again(&request.object, &request.old_object)),
+            _ => return Ok(Admitted::unchanged()),
         }
         let dry_run = request.dry_run;
         let admission = check(&context.gates, request)?;
@@ -272,13 +277,8 @@ fn listed_containers(spec: &Map<String, Value>) -> Result<Vec<String>, Denied> {
         if !seen.insert(name.clone()) {
             return Err(Denied::bad_request(format!("{at}.name: {name:?} is listed twice; list each container once")));
         }
-        for field in ["preStop", "ports", "statusContext"] {
-            let is_set = match entry.get(field) {
-                None | Some(Value::Null) => false,
-                Some(Value::Array(ports)) => !ports.is_empty(),
-                Some(_) => true,
-            };
-            if is_set {
+        for field in NOTED {
+            if is_noted(entry, field) {
                 return Err(Denied::bad_request(format!(
                     "{at}.{field} is read-only: it is copied from the Pod when the request is admitted; leave it out"
                 )));
@@ -287,6 +287,53 @@ fn listed_containers(spec: &Map<String, Value>) -> Result<Vec<String>, Denied> {
         names.push(name);
     }
     Ok(names)
+}
+
+/// What admission notes of each container.
+const NOTED: [&str; 3] = ["preStop", "ports", "statusContext"];
+
+fn is_noted(entry: &Map<String, Value>, field: &str) -> bool {
+    match entry.get(field) {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(ports)) => !ports.is_empty(),
+        Some(_) => true,
+    }
+}
+
+/// An apply replaces the list of containers, in which admission has noted what ran then, by what its author wrote: names. What was
+/// noted is written again, and zero values that were left out are left out again, so that it changes nothing. An entry that says
+/// anything of what is noted stays as it is: the schema lets nobody change that.
+pub fn noted_again(object: &Value, old_object: &Value) -> Admitted {
+    let (Some(new), Some(old)) = (object["spec"].as_object(), old_object["spec"].as_object()) else {
+        return Admitted::unchanged();
+    };
+    let mut spec = new.clone();
+    leave_out_new_zeros(&mut spec, old);
+    if let (Some(strategy), Some(before)) =
+        (spec.get_mut("strategy").and_then(Value::as_object_mut), old.get("strategy").and_then(Value::as_object))
+    {
+        leave_out_new_zeros(strategy, before);
+    }
+    let entries = spec.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten();
+    let before = old.get("containers").and_then(Value::as_array).into_iter().flatten();
+    for (entry, before) in entries.zip(before) {
+        let (Some(entry), Some(before)) = (entry.as_object_mut(), before.as_object()) else { continue };
+        if entry.get("name") != before.get("name") || NOTED.iter().any(|field| is_noted(entry, field)) {
+            continue;
+        }
+        leave_out_new_zeros(entry, before);
+        entry.extend(NOTED.iter().filter_map(|field| Some(((*field).to_owned(), before.get(*field)?.clone()))));
+    }
+    let mut wanted = object.clone();
+    wanted["spec"] = spec.into();
+    Admitted::changed(object, &wanted)
+}
+
+/// Leaves out zeros where the object had nothing.
+fn leave_out_new_zeros(object: &mut Map<String, Value>, old: &Map<String, Value>) {
+    let mut without = object.clone();
+    leave_out_zeros(&mut without);
+    object.retain(|key, _| without.contains_key(key) || old.contains_key(key));
 }
 
 /// Judges whether anything in the Pod can be restarted at all; gives the name of its Node.

@@ -292,7 +292,7 @@ fn always(_: &FeatureGates) -> Vec<MatchCondition> {
 }
 
 /// Updates that change the spec of an object that is not being deleted.
-fn spec_changed(gates: &FeatureGates) -> Vec<MatchCondition> {
+pub fn spec_changed(gates: &FeatureGates) -> Vec<MatchCondition> {
     spec_or_annotations_changed(gates, &[])
 }
 

@@ -48,6 +48,12 @@ fn is_ready(object: &Value) -> bool {
     object["status"]["conditions"][0]["status"] == "True"
 }
 
+/// Whether what is recorded in an object is of the StatefulSet with this UID.
+fn is_about(state: &Value, uid: &str) -> bool {
+    let target = text(state, "/status/targetUid");
+    target.is_empty() || target == uid
+}
+
 fn replicas(set: &Value) -> usize {
     usize::try_from(set["spec"]["replicas"].as_u64().unwrap()).unwrap()
 }
@@ -195,7 +201,8 @@ impl History {
             if !is_ready(node) {
                 self.note("records of nodes that are not Ready");
             }
-            let Some(after) = &after else { continue };
+            // What is recorded of a StatefulSet that is gone goes.
+            let Some(after) = after.as_ref().filter(|_| is_about(state, &uid)) else { continue };
             let now = &after["status"]["podStates"][pod];
             if text(now, "/nodeName").is_empty() || now["nodeTopologyLabels"][HOST].is_null() {
                 self.given_up
@@ -341,9 +348,11 @@ impl Seen {
         self.0.iter().filter(move |(path, _)| path.starts_with(prefix)).map(|(_, object)| object.as_ref())
     }
 
-    /// What is recorded of a Pod.
-    fn recorded(&self, pod: &str) -> Option<&Value> {
-        self.of(STATES).find_map(|state| state["status"]["podStates"].get(pod))
+    /// What is recorded of a Pod for the StatefulSet that it belongs to.
+    fn recorded(&self, pod: &Value) -> Option<&Value> {
+        let (name, owner) = (text(pod, "/metadata/name"), text(pod, "/metadata/ownerReferences/0/uid"));
+        let mut states = self.of(STATES).filter(|state| is_about(state, owner));
+        states.find_map(|state| state["status"]["podStates"].get(name))
     }
 
     fn has_node(&self, name: &str) -> bool {
@@ -513,7 +522,8 @@ impl Model for Promises {
         for i in 0..=MOST {
             let name = format!("db-{i}");
             let there = seen.of(PODS).find(|pod| text(pod, "/metadata/name") == name);
-            let recorded = seen.recorded(&name).map(|entry| text(entry, "/nodeName").to_owned());
+            let entry = there.and_then(|pod| seen.recorded(pod));
+            let recorded = entry.map(|entry| text(entry, "/nodeName").to_owned());
             let uid = there.map(|pod| text(pod, "/metadata/uid").to_owned());
             let is_new = self.known.get(&name) != uid.as_ref();
             match &uid {
@@ -524,7 +534,7 @@ impl Model for Promises {
             if is_new || there.is_none_or(is_ready) {
                 self.homes.remove(&name);
             }
-            if let (true, Some(pod), Some(entry)) = (is_new, there, seen.recorded(&name))
+            if let (true, Some(pod), Some(entry)) = (is_new, there, entry)
                 && seen.of(STATES).count() == 1
                 && let Some(host) = entry["nodeTopologyLabels"][HOST].as_str()
             {
@@ -575,7 +585,7 @@ impl Model for Promises {
                 continue;
             }
             let node = text(pod, "/spec/nodeName");
-            let entry = seen.recorded(&name).cloned().unwrap_or_default();
+            let entry = seen.recorded(pod).cloned().unwrap_or_default();
             if entry["nodeName"] != node || entry["nodeTopologyLabels"][HOST] != node {
                 missing.push(format!("{name} runs on {node} and is recorded as {entry}"));
             }

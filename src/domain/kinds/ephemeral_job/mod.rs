@@ -9,5 +9,7 @@ pub mod plan;
 pub mod state;
 mod status;
 
+pub use self::status::observed_again;
+
 #[cfg(test)]
 mod tests;

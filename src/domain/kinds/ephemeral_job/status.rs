@@ -114,6 +114,17 @@ pub(super) fn of(
     status
 }
 
+/// The status of a job that is over and whose spec has changed since. None: it is about this generation, or of a release that does
+/// not say which.
+pub fn observed_again(job: &EphemeralJob) -> Option<EphemeralJobStatus> {
+    let generation = job.metadata.generation?;
+    let is_other = |status: &EphemeralJobStatus| ![0, generation].contains(&status.observed_generation);
+    let mut status = job.status.clone().filter(is_other)?;
+    status.observed_generation = generation;
+    conditions::still_hold(&mut status.conditions, Some(generation));
+    Some(status)
+}
+
 /// What every status has.
 fn begin(job: &EphemeralJob, now: Now) -> EphemeralJobStatus {
     let mut status = job.status.clone().unwrap_or_default();

@@ -177,6 +177,9 @@ pub struct Node {
     pub refused: Option<String>,
 }
 
+/// Reason of a job that begins with no further node.
+const PAUSED: &str = "Paused";
+
 /// Everything a plan is made from.
 #[derive(Clone, Debug)]
 pub struct ObservedJob<'a> {
@@ -268,8 +271,8 @@ pub fn plan(observed: &ObservedJob<'_>, now: Now) -> JobPlan {
         set(type_, true);
     }
     let is_everywhere = !is_over && !nodes.is_empty() && succeeded == nodes.len();
-    if is_everywhere {
-        // A job of type Never goes on for ever: it is done as long as every node has the image.
+    if is_everywhere || reason == PAUSED {
+        // A job of type Never goes on for ever: it is done as long as every node has the image. What its spec holds is as it wants it.
         conditions::set_kstatus(conditions, (conditions::READY, reason, message.as_str()), *generation, now.wall);
     } else {
         conditions::set_kstatus_of_run(conditions, *generation, now.wall);
@@ -304,7 +307,7 @@ fn outcome(
         None if nodes.is_empty() && *joining > 0 => ("WaitingForNodes", "nodes that joined get ready first".into()),
         None if nodes.is_empty() => ("NoNodes", "no node is selected".into()),
         None if active > 0 => ("Pulling", format!("up to {} nodes pull at a time{}", job.parallelism, failures(nodes))),
-        None if waiting > 0 => ("Paused", "spec.parallelism is 0: no further node begins".into()),
+        None if waiting > 0 => (PAUSED, "spec.parallelism is 0: no further node begins".into()),
         None => ("WaitingForNodes", format!("every node is done; others may join{}", failures(nodes))),
     }
 }
@@ -336,6 +339,17 @@ pub fn invalid(status: &ImagePullJobStatus, generation: Option<i64>, why: &str, 
     conditions::set(&mut status.conditions, labels::CONDITION_PROGRESSING, invalid, generation, now.wall);
     conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
     status
+}
+
+/// The status of a job that is over and whose spec has changed since. None: it is about this generation, or of a release that does
+/// not say which.
+pub fn observed_again(status: &ImagePullJobStatus, generation: Option<i64>) -> Option<ImagePullJobStatus> {
+    if status.observed_generation.is_none() || status.observed_generation == generation {
+        return None;
+    }
+    let mut status = ImagePullJobStatus { observed_generation: generation, ..status.clone() };
+    conditions::still_hold(&mut status.conditions, generation);
+    Some(status)
 }
 
 /// Whether a status has to be written at once: more than numbers have changed.
@@ -411,6 +425,32 @@ mod tests {
             assert_eq!(plan.status.active, active, "{parallelism} {letters}");
             assert_eq!(plan.status.completion_time, None);
         }
+    }
+
+    #[test]
+    fn what_a_job_came_to_holds_for_a_spec_that_is_changed_after_its_end() {
+        let over = planned(&job(json!({})), "ss", 0).status;
+        assert!(over.completion_time.is_some());
+        assert_eq!(observed_again(&over, Some(2)), None);
+        let again = observed_again(&over, Some(3)).unwrap();
+        assert_eq!((again.observed_generation, again.completion_time), (Some(3), over.completion_time));
+        assert!(again.conditions.len() > 3 && again.conditions.iter().all(|c| c.observed_generation == Some(3)));
+        let of_openkruise = ImagePullJobStatus { observed_generation: None, ..over };
+        assert_eq!(observed_again(&of_openkruise, Some(3)), None);
+    }
+
+    #[test]
+    fn decision_32_a_job_that_its_spec_holds_is_ready() {
+        let true_one = |parallelism: i32, letters: &str| {
+            let status = planned(&job(json!({"parallelism": parallelism})), letters, 0).status;
+            let all = status.conditions.into_iter();
+            let mut found = all.filter(|c| conditions::KSTATUS.contains(&&*c.type_) && c.status == "True");
+            found.next().map(|c| (c.type_, c.reason)).unwrap()
+        };
+        let is = |type_: &str, reason: &str| (type_.to_owned(), reason.to_owned());
+        assert_eq!(true_one(0, "suu"), is("Ready", "Paused"));
+        assert_eq!(true_one(0, "spu"), is("Reconciling", "Pulling"), "what was begun goes on");
+        assert_eq!(true_one(1, "suu"), is("Reconciling", "Pulling"));
     }
 
     #[test]

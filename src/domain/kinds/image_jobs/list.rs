@@ -137,6 +137,30 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
     }
 }
 
+/// The status of a list that cannot be carried out as it is written.
+pub fn invalid(list: &ImageListPullJob, why: &str, now: Now) -> ImageListPullJobStatus {
+    let (mut status, generation) = (list.status.clone().unwrap_or_default(), list.metadata.generation);
+    let message: String = why.chars().take(1024).collect();
+    status.observed_generation = generation;
+    let invalid = Wanted::new(false, "Invalid", message);
+    conditions::set(&mut status.conditions, labels::CONDITION_PROGRESSING, invalid, generation, now.wall);
+    conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
+    status
+}
+
+/// The status of a list that is over and whose spec has changed since. None: it is about this generation, or of a release that
+/// does not say which.
+pub fn observed_again(list: &ImageListPullJob) -> Option<ImageListPullJobStatus> {
+    let generation = list.metadata.generation;
+    let is_other = |status: &ImageListPullJobStatus| {
+        status.observed_generation.is_some() && status.observed_generation != generation
+    };
+    let mut status = list.status.clone().filter(is_other)?;
+    status.observed_generation = generation;
+    conditions::still_hold(&mut status.conditions, generation);
+    Some(status)
+}
+
 /// A job with all defaults set, and without fields that a list does not pass on. So a job that another release created
 /// compares as equal, whichever defaults it left out, and is not created again at an upgrade.
 fn normal(spec: ImagePullJobSpec) -> ImagePullJobSpec {

@@ -133,6 +133,14 @@ pub struct StatePlan {
     pub look_after: Option<Duration>,
 }
 
+/// Takes out of a status what is recorded of a target that is gone, of which another one has the name now: as if a pass had
+/// come between the two. Its Pods that the new one has adopted are recorded again while they are Ready.
+pub fn forget_another(recorded: &mut PersistentPodStateStatus, target: Option<&StateTargetView>) {
+    if target.is_some_and(|target| recorded.is_of_another(&target.uid)) {
+        recorded.pod_states.clear();
+    }
+}
+
 /// Decides.
 pub fn plan(spec: &StateSpec, recorded: &BTreeMap<String, PodState>, facts: &StateFacts) -> StatePlan {
     let mut plan = StatePlan::default();
@@ -331,6 +339,8 @@ pub fn status(
         Err(Hindrance::Unreadable(why)) => (conditions::STALLED, "TargetUnreadable", why.clone()),
         Ok((plan, facts)) => {
             status.pod_states = plan.states.clone();
+            let target_uid = facts.target.as_ref().filter(|target| !target.is_going).map(|target| target.uid.clone());
+            status.target_uid = target_uid.unwrap_or_default();
             progress(plan, facts, &target)
         }
     };

@@ -35,10 +35,21 @@ pub fn before(state: &PersistentPodState, others: &[impl AsRef<PersistentPodStat
     first.filter(|first| Some(first) != state.metadata.name.as_ref())
 }
 
+/// The UID of what controls a Pod.
+fn owner_uid(pod: &Value) -> Option<&str> {
+    let mut owners = pod.pointer("/metadata/ownerReferences")?.as_array()?.iter();
+    owners.find(|owner| owner["controller"] == true)?["uid"].as_str()
+}
+
 /// Writes what is recorded into a new Pod. None: nothing is, and it stays as it is. Otherwise what its author should know.
+/// What is recorded of a target that is gone is nothing to the Pods of the next one of its name.
 pub fn restore(pod: &mut Value, state: &PersistentPodState) -> Option<Vec<String>> {
     let name = pod.pointer("/metadata/name").and_then(Value::as_str)?;
-    let recorded = state.status.as_ref()?.pod_states.get(name)?.clone();
+    let status = state.status.as_ref()?;
+    if owner_uid(pod).is_some_and(|uid| status.is_of_another(uid)) {
+        return None;
+    }
+    let recorded = status.pod_states.get(name)?.clone();
     let label = |key: &str| recorded.node_topology_labels.get(key).map(String::as_str);
     let mut warnings = Vec::new();
     let spec = pod.get_mut("spec")?.as_object_mut()?;

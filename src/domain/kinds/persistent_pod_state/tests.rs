@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{
     generate::{Generation, generate},
     plan::{
-        Cleared, Hindrance, MOST_BYTES, NodeFacts, Notes, PlacedPod, StateFacts, StatePlan, StateTargetView, plan,
-        status,
+        Cleared, Hindrance, MOST_BYTES, NodeFacts, Notes, PlacedPod, StateFacts, StatePlan, StateTargetView,
+        forget_another, plan, status,
     },
     restore::{before, first, is_held, restore, target_of},
     spec::{LONGEST_VALUE, StateSpec},
@@ -134,6 +134,32 @@ fn the_target_missing_or_going_clears_everything_whatever_the_policy() {
         let target = target(3, 0, &json!([])).map(|target| StateTargetView { is_going: true, ..target });
         let going = StateFacts { target, ..facts(vec![ready("db-0", "n1")], vec![there("n1", "a")]) };
         assert!(plan(&spec, &before, &going).states.is_empty());
+    }
+}
+
+#[test]
+fn what_is_recorded_of_one_target_is_nothing_to_the_next_of_its_name() {
+    let states = of(&[("db-0", on("n1"))]);
+    for (of_target, now, kept) in [
+        ("t1", target(3, 0, &json!([])), 1),
+        ("t0", target(3, 0, &json!([])), 0),
+        // What OpenKruise has recorded, which names none.
+        ("", target(3, 0, &json!([])), 1),
+        // The plan clears it.
+        ("t0", None, 1),
+    ] {
+        let mut before = PersistentPodStateStatus {
+            target_uid: of_target.into(),
+            pod_states: states.clone(),
+            ..PersistentPodStateStatus::default()
+        };
+        forget_another(&mut before, now.as_ref());
+        assert_eq!(before.pod_states.len(), kept, "{of_target:?} {now:?}");
+        let facts = StateFacts { target: now.clone(), ..facts(vec![], vec![there("n1", "a")]) };
+        let spec = spec(json!({}));
+        let plan = plan(&spec, &before.pod_states, &facts);
+        let after = status(Some(&spec), Ok((&plan, &facts)), &before, Some(1), Timestamp::UNIX_EPOCH);
+        assert_eq!(after.target_uid, now.map(|now| now.uid).unwrap_or_default());
     }
 }
 
@@ -392,6 +418,15 @@ fn a_first_creation_and_pods_of_others_stay_as_they_are() {
     assert_eq!(restore(&mut pod(json!({})), &state(json!({}))), None);
     let nothing = with_status(json!({}), json!({"nodeName": "n1", "nodeTopologyLabels": {"not-asked-for": "x"}}));
     assert_eq!(restore(&mut pod(json!({})), &nothing), None);
+}
+
+#[test]
+fn a_pod_of_another_target_of_the_same_name_stays_as_it_is() {
+    for (of_target, is_restored) in [("t1", true), ("t0", false), ("", true)] {
+        let mut stored = with_status(json!({}), entry());
+        stored.status.as_mut().unwrap().target_uid = of_target.into();
+        assert_eq!(restore(&mut pod(json!({})), &stored).is_some(), is_restored, "{of_target:?}");
+    }
 }
 
 #[test]

@@ -22,7 +22,7 @@ use crate::{
         wr::{WorkloadRestart, WorkloadRestartSpec, WorkloadRestartStatus},
     },
     domain::budgets::disruption::Budget,
-    k8s::{pod::PodView, time::Now},
+    k8s::{conditions, pod::PodView, time::Now},
 };
 
 mod advance;
@@ -193,6 +193,9 @@ pub fn is_active(restart: &WorkloadRestart) -> bool {
 fn status_of(restart: &WorkloadRestart) -> WorkloadRestartStatus {
     let mut status = restart.status.clone().unwrap_or_default();
     status.observed_generation = restart.metadata.generation.unwrap_or_default();
+    if status.has_ended() {
+        conditions::still_hold(&mut status.conditions, Some(status.observed_generation));
+    }
     status
 }
 

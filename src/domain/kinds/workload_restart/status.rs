@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::{Event, RestartPlan};
 use crate::{
     api::{
-        labels::{CONDITION_COMPLETE, CONDITION_FAILED, CONDITION_PROGRESSING},
+        labels::{CONDITION_COMPLETE, CONDITION_FAILED, CONDITION_PROGRESSING, CONDITION_TRIGGERS_READABLE},
         wr::{WorkloadRestartSpec, WorkloadRestartStatus},
     },
     k8s::{
-        conditions,
+        conditions::{self, READY, RECONCILING, STALLED},
         time::{Now, whole_seconds},
     },
 };
@@ -46,7 +46,33 @@ pub(super) fn condition(
 
 /// Sets Ready, Reconciling and Stalled, from which tools read how far the restart is.
 pub fn set_kstatus(status: &mut WorkloadRestartStatus, now: Now) {
-    conditions::set_kstatus_of_run(&mut status.conditions, Some(status.observed_generation), now.wall);
+    let generation = Some(status.observed_generation);
+    match held(status) {
+        Some((true_one, reason, message)) => {
+            conditions::set_kstatus(&mut status.conditions, (true_one, &reason, &message), generation, now.wall);
+        }
+        None => conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall),
+    }
+}
+
+/// Of a restart that has not ended and does not go on: whether that is as its spec wants it, or passes by itself, with reason and
+/// message. None: it ends, goes on, or waits for somebody to change something.
+fn held(status: &WorkloadRestartStatus) -> Option<(&'static str, String, String)> {
+    let is_false = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_ && c.status == "False");
+    let progressing = is_false(CONDITION_PROGRESSING).filter(|_| !status.has_ended())?;
+    let (true_one, condition) = match progressing.reason.as_str() {
+        // A change of what it waits for would not be seen.
+        "WaitingForChange" => match is_false(CONDITION_TRIGGERS_READABLE) {
+            Some(unreadable) => (STALLED, unreadable),
+            None => (READY, progressing),
+        },
+        // What was begun goes on.
+        "Paused" if status.restarting > 0 => (RECONCILING, progressing),
+        "Paused" | "PartitionReached" => (READY, progressing),
+        "TargetNotFound" => (RECONCILING, progressing),
+        _ => return None,
+    };
+    Some((true_one, condition.reason.clone(), condition.message.clone()))
 }
 
 /// Ends the round when its time is over; whether it is.

@@ -485,6 +485,55 @@ fn a_deadline_that_cannot_be_met_is_warned_about() {
     assert_eq!(stored(spec, pod(), false).1.len(), 1);
 }
 
+/// As `kubectl apply` sends the same file once more, with and without `--server-side`: the list of containers is that of the file.
+#[test]
+fn what_is_applied_again_changes_nothing_and_nobody_changes_what_is_noted() {
+    let spec = || {
+        json!({"podName": "web-0", "containers": [{"name": "main"}, {"name": "second"}],
+            "strategy": {"forceRecreate": false, "minStartedSeconds": 0, "orderedRecreate": true}})
+    };
+    let (stored, _) = resolved(spec(), pod(), None, &[]).unwrap();
+    assert!(stored["spec"]["containers"][0]["statusContext"].is_object());
+    let after = |change: &dyn Fn(&mut Value)| {
+        let mut object = stored.clone();
+        change(&mut object["spec"]);
+        let mut admitted = object.clone();
+        json_patch::patch(&mut admitted, &noted_again(&object, &stored).patch).unwrap();
+        (object, admitted)
+    };
+    let list = |containers: &Value| {
+        let containers = containers.clone();
+        move |spec: &mut Value| {
+            spec["containers"] = containers.clone();
+        }
+    };
+    let names = json!([{"name": "main"}, {"name": "second", "preStop": null, "ports": []}]);
+    let (_, same) = after(&|spec: &mut Value| {
+        spec["containers"] = names.clone();
+        json_patch::merge(&mut spec["strategy"], &json!({"forceRecreate": false, "minStartedSeconds": 0}));
+    });
+    assert_eq!(same, stored);
+    // The schema judges these as they are sent.
+    let noted = &stored["spec"]["containers"];
+    let mut forged = noted.clone();
+    forged[0]["statusContext"]["containerID"] = "containerd://forged".into();
+    let mut half = noted.clone();
+    half[0].as_object_mut().unwrap().remove("statusContext");
+    for containers in [forged, half, json!([]), json!([{"name": "plain"}, {"name": "other"}]), json!("x"), Value::Null] {
+        let (sent, admitted) = after(&list(&containers));
+        assert_eq!(admitted, sent, "{containers}");
+    }
+    // Another order or length is another list, whatever is noted of it.
+    for containers in [json!([{"name": "second"}, {"name": "main"}]), json!([{"name": "main"}])] {
+        let (_, admitted) = after(&list(&containers));
+        assert_ne!(admitted["spec"]["containers"], *noted, "{containers}");
+    }
+    for odd in [json!(null), json!({"spec": 1})] {
+        assert_eq!(noted_again(&odd, &stored), Admitted::unchanged());
+        assert_eq!(noted_again(&stored, &odd), Admitted::unchanged());
+    }
+}
+
 /// With every field.
 fn full_spec() -> Value {
     json!({"podName": "web-0", "activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 10, "containers": [{"name": "main"}, {"name": "second"}],
