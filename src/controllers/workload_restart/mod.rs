@@ -252,6 +252,15 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let result = self.pass(key).await;
+        if self.restarts.get(key).is_none() {
+            // It was deleted during the pass, which may have noted something since.
+            lock(&self.memories).remove(key);
+        }
+        result
+    }
+
+    async fn pass(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(restart) = self.restarts.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
         let ended = self.remember(&restart, now);
