@@ -153,8 +153,13 @@ fn trials(object: &Value, old: Option<&Value>, found: &mut Findings) -> Vec<Temp
             Ok(template) => trials.push(TemplateTrial { subset: Some(index), template, claims: claims.clone() }),
             Err(error) => {
                 let why = error.to_string();
-                let field = format!("spec.topology.subsets[{index}].patch");
-                found.deny(&field, why.strip_prefix(&format!("{field}: ")).unwrap_or(&why));
+                let at = format!("spec.topology.subsets[{index}]");
+                let of = |field: &str| why.strip_prefix(&format!("{at}.{field}: "));
+                let (field, why) = match of("nodeSelectorTerm") {
+                    Some(why) => ("nodeSelectorTerm", why),
+                    None => ("patch", of("patch").unwrap_or(&why)),
+                };
+                found.deny(format!("{at}.{field}"), why);
             }
         }
     }
