@@ -66,13 +66,15 @@ fn merge(to: &Object, patch: &Object, path: &str) -> Result<Option<Object>, Inva
     let mut merged = to.clone();
     if let Some(retained) = patch.get(RETAIN) {
         let retained = retained.as_array().ok_or_else(|| Invalid(format!("{}: want a list", at(path, RETAIN))))?;
-        merged.retain(|key, _| retained.iter().any(|name| name == key));
+        // Both may be long: a set, and no search in a list for each.
+        let retained: HashSet<&str> = retained.iter().filter_map(Value::as_str).collect();
+        merged.retain(|key, _| retained.contains(key.as_str()));
     }
     for (key, value) in patch {
         if let Some(list) = key.strip_prefix(DELETE_TEXTS) {
-            let gone = value.as_array().map(Vec::as_slice).unwrap_or_default();
             if let Some(Value::Array(texts)) = merged.get_mut(list) {
-                texts.retain(|text| !gone.contains(text));
+                let gone: HashSet<String> = value.as_array().into_iter().flatten().map(Value::to_string).collect();
+                texts.retain(|text| !gone.contains(&text.to_string()));
             }
             continue;
         }
@@ -324,6 +326,23 @@ mod tests {
         assert_eq!(ordered["spec"]["containers"][0]["name"], "log");
         let texts = patched(json!({"metadata": {"finalizers": ["c", "a"]}}));
         assert_eq!(texts["metadata"]["finalizers"], json!(["c", "a", "b"]));
+    }
+
+    /// Both lists may have as many entries as an object holds: one is never searched for each entry of the other.
+    #[test]
+    fn long_lists_of_what_goes_and_what_stays_are_applied() {
+        let many = |from: usize, to: usize| (from..to).map(|i| json!(format!("a{i}"))).collect::<Vec<_>>();
+        let map: Object = (0..30_000).map(|i| (format!("a{i}"), json!(1))).collect();
+        let template = json!({"spec": {"args": many(0, 30_000), "map": map}});
+        let mut retained = many(29_999, 60_000);
+        retained.push(json!(5));
+        let patch =
+            json!({"spec": {"$deleteFromPrimitiveList/args": many(1, 40_000), "map": {"$retainKeys": retained}}});
+        assert_eq!(apply(&template, &patch).unwrap(), json!({"spec": {"args": ["a0"], "map": {"a29999": 1}}}));
+        // Numbers and texts are told apart.
+        let patch = json!({"spec": {"$deleteFromPrimitiveList/args": ["1", 2, null]}});
+        let template = json!({"spec": {"args": [1, "1", 2, "2", null]}});
+        assert_eq!(apply(&template, &patch).unwrap(), json!({"spec": {"args": [1, "2"]}}));
     }
 
     #[test]

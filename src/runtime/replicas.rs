@@ -168,6 +168,11 @@ impl Replicas {
         });
     }
 
+    /// From now on this kind is to be followed too.
+    pub fn want_also(&self, kind: Kind) {
+        self.wanted.send_if_modified(|wanted| wanted.insert(kind));
+    }
+
     /// Whether all objects of a kind are known.
     pub fn knows(&self, kind: Kind) -> bool {
         lock(&self.stores).get(&kind).is_some_and(|store| store.is_synced())
@@ -230,6 +235,19 @@ mod tests {
         let daemons = read(json!({"metadata": {"name": "web"}, "spec": {}, "status": {"desiredNumberScheduled": 3}}));
         assert_eq!(daemons.desired, Some(3));
         assert_eq!(read(json!({"metadata": {"name": "web"}})).desired, None);
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_is_wanted_too_takes_nothing_from_the_others() {
+        let replicas = Replicas::new(crate::runtime::fake_api::nobody());
+        let [a, b] = [("apps", "Deployment"), (apps::GROUP, "CloneSet")].map(|(group, kind)| Kind::of(group, kind).unwrap());
+        let wanted = replicas.wanted.subscribe();
+        replicas.want(BTreeSet::from([a]));
+        replicas.want_also(b);
+        replicas.want_also(a);
+        assert_eq!(*wanted.borrow(), BTreeSet::from([a, b]));
+        replicas.want(BTreeSet::from([b]));
+        assert_eq!(*wanted.borrow(), BTreeSet::from([b]));
     }
 
     #[test]

@@ -229,7 +229,12 @@ impl Controller {
         if cron.is_deleting() {
             return Ok(Requeue::Await);
         }
-        self.pass(&cron, &clock::local_zone(), clock::now()).await
+        let result = self.pass(&cron, &clock::local_zone(), clock::now()).await;
+        if self.crons.get(key).is_none() {
+            // It was deleted during the pass, which may have noted something since.
+            lock(&self.memories).remove(key);
+        }
+        result
     }
 
     /// One pass: makes the job that is due, or else records the status and deletes what is no longer kept.

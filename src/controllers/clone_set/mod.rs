@@ -178,7 +178,7 @@ impl Controller {
         };
         let Some(uid) = &claim.controller_uid else { return };
         for owner in self.clone_sets.by_index(&BY_UID, uid) {
-            self.queue.add(ObjectKey::of(owner.as_ref()));
+            self.wake(&ObjectKey::of(owner.as_ref()), None);
         }
     }
 

@@ -582,6 +582,26 @@ async fn a_partition_keeps_pods_and_makes_new_ones_on_both_revisions() {
     assert_eq!(world.status()["expectedUpdatedReplicas"], 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_large_set_wait_for_further_news_as_its_pods_do() {
+    let controller = Controller::new(&in_memory::context(|_, _| (404, json!({}))));
+    let key = ObjectKey::new("ns", "web");
+    let set = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
+        "metadata": {"name": "web", "namespace": "ns", "uid": "set"}, "spec": {"selector": {}, "template": {}}});
+    controller.clone_sets.upsert(serde_json::from_value(set).unwrap());
+    controller.memories.enter(&key, "set");
+    let claim = json!({"metadata": {"name": "data-web-a", "namespace": "ns", "uid": "claim", "ownerReferences": [
+        {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "set", "controller": true}]}});
+    let claim: Arc<ClaimView> = Arc::new(serde_json::from_value(claim).unwrap());
+    let change = Change::Applied { old: None, new: &claim, initial: false };
+    controller.memories.keep_pods(&key, 1000);
+    controller.claim_changed(&change);
+    assert!(controller.queue.begin().is_none() && controller.queue.next_in().is_some());
+    controller.memories.keep_pods(&key, 10);
+    controller.claim_changed(&change);
+    assert_eq!(controller.queue.begin(), Some(key));
+}
+
 #[tokio::test]
 async fn claims_come_before_pods_stay_when_a_pod_is_lost_and_go_with_a_scale_down() {
     let world = World::new();

@@ -159,6 +159,15 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let result = self.pass(key).await;
+        if self.lists.get(key).is_none() {
+            // It was deleted during the pass, which may have noted something since.
+            lock(&self.memories).remove(key);
+        }
+        result
+    }
+
+    async fn pass(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(list) = self.lists.get(key) else { return Ok(Requeue::Await) };
         // What is being deleted takes its jobs along.
         if list.is_deleting() {

@@ -273,9 +273,11 @@ impl Controller {
 
     async fn read_again(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        if let Some(newer) = api.get_opt(&key.name).await? {
+        if let Some(newer) = api.get_opt(&key.name).await?
+            && let (_, Some(newer)) = self.jobs.upsert(newer)
+        {
+            // Not one that was deleted meanwhile: nobody would forget it again, and nodes would keep its entries.
             self.note_job(&newer);
-            self.jobs.upsert(newer);
         }
         Ok(Requeue::After(AFTER_CONFLICT))
     }

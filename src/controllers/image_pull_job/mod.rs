@@ -99,6 +99,8 @@ struct OwnMetrics {
 struct State {
     /// Jobs by UID. None: it cannot be carried out as it is written, and what it wants is not known.
     known: HashMap<String, Option<Arc<Job>>>,
+    /// Those of them that go on and select their nodes by Pods, by UID, by namespace: every change of a Pod asks for them.
+    by_pods: HashMap<String, BTreeMap<String, Arc<Job>>>,
     /// Jobs that cannot be read.
     undecodable: HashSet<ObjectKey>,
     /// What nodes are to begin and has not been written yet: jobs by UID, by node.
@@ -222,7 +224,7 @@ impl Controller {
         if job.is_deleting() {
             state.forget_job(&uid);
         } else {
-            state.known.insert(uid, Job::of(job).ok().map(Arc::new));
+            state.know_job(uid, Job::of(job).ok().map(Arc::new));
         }
     }
 
@@ -333,19 +335,16 @@ impl Controller {
             Change::Deleted(old) => (Some(*old), None),
             Change::Undecodable { .. } => return,
         };
+        let Some(namespace) = new.or(old).map(|pod| pod.namespace()) else { return };
         let state = lock(&self.state);
-        let by_pods = |job: &&Arc<Job>| !job.is_complete && matches!(job.nodes, Nodes::Pods(_));
-        let mut jobs = state.known.values().flatten().filter(by_pods).peekable();
-        if jobs.peek().is_none() {
-            return;
-        }
+        let Some(jobs) = state.by_pods.get(namespace) else { return };
         let facts = |pod: &Arc<PodView>| (pod.node_name.clone(), is_active(pod), pod.labels.clone());
         if old.map(facts) == new.map(facts) {
             return;
         }
-        for job in jobs {
+        for job in jobs.values() {
             let Nodes::Pods(selector) = &job.nodes else { continue };
-            let concerns = |pod: &Arc<PodView>| pod.namespace() == job.namespace && selector.matches(&pod.labels);
+            let concerns = |pod: &Arc<PodView>| selector.matches(&pod.labels);
             if old.is_some_and(concerns) || new.is_some_and(concerns) {
                 self.job_queue.add_after(key_of(job), POD_PAUSE);
             }
@@ -370,7 +369,27 @@ impl Controller {
 }
 
 impl State {
+    /// Takes over what a job says. None: it cannot be carried out as it is written.
+    fn know_job(&mut self, uid: String, job: Option<Arc<Job>>) {
+        self.ask_no_pods(&uid);
+        if let Some(job) = job.as_ref().filter(|job| !job.is_complete && matches!(job.nodes, Nodes::Pods(_))) {
+            self.by_pods.entry(job.namespace.clone()).or_default().insert(uid.clone(), job.clone());
+        }
+        self.known.insert(uid, job);
+    }
+
+    fn ask_no_pods(&mut self, uid: &str) {
+        let Some(Some(job)) = self.known.get(uid) else { return };
+        if let Some(jobs) = self.by_pods.get_mut(&job.namespace) {
+            jobs.remove(uid);
+            if jobs.is_empty() {
+                self.by_pods.remove(&job.namespace);
+            }
+        }
+    }
+
     fn forget_job(&mut self, uid: &str) {
+        self.ask_no_pods(uid);
         self.known.remove(uid);
         self.to_begin.retain(|_, jobs| {
             jobs.remove(uid);

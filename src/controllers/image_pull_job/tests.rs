@@ -706,6 +706,42 @@ async fn f11_nodes_are_those_of_the_selected_pods_in_their_order() {
 }
 
 #[tokio::test]
+async fn a_pod_asks_those_jobs_of_its_namespace_alone_that_go_on_and_select_pods() {
+    let world = World::new();
+    let by_pods = json!({"spec": {"podSelector": {"matchLabels": {"app": "web"}}}});
+    for i in 0..3 {
+        world.put_job_of("elsewhere", &format!("e{i}"), by_pods.clone());
+    }
+    world.put_job("all", json!({}));
+    for name in ["web", "gone", "over", "other"] {
+        world.put_job(name, by_pods.clone());
+    }
+    world.put_job("other", json!({"spec": {"podSelector": {"matchLabels": {"app": "db"}}}}));
+    world.put_job("over", json!({"status": {"completionTime": "2026-01-01T00:00:00Z"}}));
+    world.delete_job("gone");
+    let asked = |namespace: &str| {
+        let state = lock(&world.controller.state);
+        state.by_pods.get(namespace).map(|jobs| jobs.keys().cloned().collect::<Vec<_>>()).unwrap_or_default()
+    };
+    assert_eq!(asked("ns"), ["job-other", "job-web"]);
+    assert_eq!(asked("elsewhere"), ["job-e0", "job-e1", "job-e2"]);
+
+    while let Some(key) = world.controller.job_queue.begin() {
+        world.controller.job_queue.done::<String>(key, Ok(Requeue::Await));
+    }
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p", "labels": {"app": "web"}},
+        "spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}});
+    let pod: Arc<PodView> = Arc::new(serde_json::from_value(pod).unwrap());
+    world.controller.pod_changed(&Change::Applied { old: None, new: &pod, initial: false });
+    assert!(world.controller.job_queue.next_in().is_some_and(|after| after <= POD_PAUSE), "web looks again");
+
+    for name in ["web", "other"] {
+        world.delete_job(name);
+    }
+    assert!(asked("ns").is_empty() && !lock(&world.controller.state).by_pods.contains_key("ns"));
+}
+
+#[tokio::test]
 async fn f11_nodes_begin_in_the_order_in_which_the_clone_set_updates_its_pods() {
     let world = World::with_nodes(4).await;
     for (name, node, role) in [("p1", "n0000", "a"), ("p2", "n0001", "b"), ("p3", "n0002", "a"), ("p4", "n0003", "b")] {

@@ -210,7 +210,7 @@ impl Controller {
             names.any(is_of)
         };
         for set in self.sets.by_index(&BY_NAMESPACE, namespace).into_iter().filter(|set| has_it(set)) {
-            self.queue.add(ObjectKey::of(set.as_ref()));
+            self.common.wake(&self.queue, &ObjectKey::of(set.as_ref()), None);
         }
     }
 

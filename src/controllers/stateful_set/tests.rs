@@ -815,3 +815,26 @@ async fn edge_17_a_pod_without_anything_is_no_trouble() {
     let _ = world.settle().await;
     assert!(world.objects(PODS).contains_key("web-2"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_large_set_wait_for_further_news_as_its_pods_do() {
+    let controller = Controller::new(&crate::controllers::in_memory::context(|_, _| (404, json!({}))));
+    let key = ObjectKey::new("ns", "web");
+    let set = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet",
+        "metadata": {"name": "web", "namespace": "ns", "uid": "set"},
+        "spec": {"selector": {}, "template": {}, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]}});
+    controller.sets.upsert(serde_json::from_value(set).unwrap());
+    controller.common.memories.enter(&key, "set");
+    let has_pods = |pods: usize| {
+        controller.common.memories.with(&key, |memory| AsMut::<Common>::as_mut(memory).pods = pods);
+    };
+    let claim = json!({"metadata": {"name": "data-web-0", "namespace": "ns", "uid": "claim"}, "spec": {}, "status": {}});
+    let claim: Arc<SizedClaim> = Arc::new(serde_json::from_value(claim).unwrap());
+    let change = Change::Applied { old: None, new: &claim, initial: false };
+    has_pods(1000);
+    controller.claim_changed(&change);
+    assert!(controller.queue.begin().is_none() && controller.queue.next_in().is_some());
+    has_pods(10);
+    controller.claim_changed(&change);
+    assert_eq!(controller.queue.begin(), Some(key.clone()));
+}

@@ -167,7 +167,8 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let _end = triggers::EndWatches(&self.triggers);
-        let (on_restart, on_request, on_budget, this) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let (on_restart, on_request, on_budget, in_view) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let this = self.clone();
         let of_restarts = Config::default().labels(labels::WORKLOAD_RESTART);
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(self.context.api(), Config::default(), &self.restarts, move |change| {
@@ -175,7 +176,8 @@ impl Controller {
             })
             .watch_guarded(self.context.api(), of_restarts, &self.requests, move |change| on_request.wake_by(&change))
             .watch(self.context.api(), Config::default(), &self.budgets, move |change| on_budget.wake_by(&change))
-            .following(&self.context.pods);
+            .following(&self.context.pods)
+            .when_in_view(move || in_view.follow_all_triggers());
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();
             async move { this.reconcile(&key).await }
@@ -196,15 +198,17 @@ impl Controller {
     fn restart_changed(self: &Arc<Self>, change: &Change<'_, WorkloadRestart>) {
         match change {
             Change::Applied { old, new, .. } => {
-                if new.is_triggered() || old.is_some_and(|old| old.is_triggered()) {
-                    self.follow_triggers();
+                let before = old.map(|old| old.triggers()).unwrap_or_default();
+                // Those of the first list are followed together when it is complete.
+                if (before != new.triggers() || self.triggers.have_ended(new)) && self.restarts.is_synced() {
+                    self.follow_triggers(new.metadata.namespace.as_deref().unwrap_or_default());
                 }
                 self.queue.add(ObjectKey::of(new.as_ref()));
             }
             Change::Deleted(old) => {
                 lock(&self.memories).remove(&ObjectKey::of(old.as_ref()));
                 if old.is_triggered() {
-                    self.follow_triggers();
+                    self.follow_triggers(old.metadata.namespace.as_deref().unwrap_or_default());
                 }
             }
             Change::Undecodable { key, error } => {
@@ -248,6 +252,15 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let result = self.pass(key).await;
+        if self.restarts.get(key).is_none() {
+            // It was deleted during the pass, which may have noted something since.
+            lock(&self.memories).remove(key);
+        }
+        result
+    }
+
+    async fn pass(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(restart) = self.restarts.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
         let ended = self.remember(&restart, now);

@@ -680,6 +680,17 @@ fn decision_32_what_the_spec_holds_is_ready_and_what_waits_is_reconciling() {
 }
 
 #[test]
+fn triggers_that_are_not_followed_are_reported_and_change_nothing() {
+    let recorded = json!({"status": {"triggers": [{"kind": "Secret", "name": "key", "hash": "k"}]}});
+    let plan = begin(&triggered(recorded), &[present("a"), TriggerContent::Surplus], None, now(1)).unwrap();
+    let condition = plan.status.conditions.iter().find(|c| c.type_ == "TriggersReadable").unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "TooMany"));
+    assert!(condition.message.starts_with("spec.triggers[1] is not watched: 128 "), "{}", condition.message);
+    let hashes: Vec<&str> = plan.status.triggers.iter().map(|t| t.hash.as_str()).collect();
+    assert_eq!((plan.status.round, hashes), (0, vec!["k", "a"]), "what was recorded stays");
+}
+
+#[test]
 fn a_trigger_that_is_added_later_is_no_change_and_one_that_is_removed_is_forgotten() {
     let recorded = json!({"status": {"triggers": [{"kind": "Secret", "name": "gone", "hash": "g"}]}});
     let plan = begin(&triggered(recorded), &[present("a"), present("k")], None, now(1)).unwrap();

@@ -203,6 +203,10 @@ impl Controller {
     }
 
     fn spread_changed(&self, change: &Change<'_, WorkloadSpread>) {
+        let kind = |spread: &Arc<WorkloadSpread>| {
+            let target = &spread.spec.target_ref;
+            Kind::of(target.group(), &target.kind)
+        };
         match change {
             Change::Applied { old, new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
@@ -216,6 +220,13 @@ impl Controller {
                 }
                 self.queue.add(key.clone());
                 self.add_others(&key);
+                if old.is_none() {
+                    // The others want what they wanted.
+                    if let Some(kind) = kind(new) {
+                        self.replicas.want_also(kind);
+                    }
+                    return;
+                }
             }
             Change::Deleted(old) => {
                 let key = ObjectKey::of(old.as_ref());
@@ -227,10 +238,6 @@ impl Controller {
                 return;
             }
         }
-        let kind = |spread: &Arc<WorkloadSpread>| {
-            let target = &spread.spec.target_ref;
-            Kind::of(target.group(), &target.kind)
-        };
         self.replicas.want(self.spreads.list().iter().filter_map(kind).collect());
     }
 

@@ -1,6 +1,9 @@
 //! In which order a workload updates its Pods, whatever its kind: also the order in which nodes pull new images before that.
 
-use std::cmp::{Ordering, Reverse};
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::{BTreeMap, HashMap},
+};
 
 use super::{rollout::Invalid, update_order::UpdateOrder};
 use crate::{
@@ -140,23 +143,70 @@ impl PodOrder {
         facts: &impl Fn(&T) -> &Candidate,
         all: impl Iterator<Item = &'a Labels> + Clone,
     ) {
-        let mut terms: Vec<_> = self
-            .scatter
-            .iter()
-            .map(|(key, value)| {
-                let fits = move |labels: &Labels| labels.get(key) == Some(value);
-                (pods.iter().filter(|pod| fits(&facts(pod).labels)).count(), fits)
-            })
-            .filter(|(number, _)| *number > 0)
-            .collect();
-        terms.sort_by_key(|(number, _)| Reverse(*number));
+        if self.scatter.is_empty() {
+            return;
+        }
         let total = all.clone().count();
-        for (_, fits) in terms {
-            let matching = all.clone().filter(|labels| fits(labels)).count();
+        let counts = self.counts(pods.iter().map(|pod| &facts(pod).labels), all);
+        for Scattered { key, value, all, .. } in scattered(counts, pods.len(), total) {
+            let fits = |pod: &T| facts(pod).labels.get(key) == Some(value);
             let sorted = std::mem::take(pods);
-            *pods = order::scatter(sorted, |pod| fits(&facts(pod).labels), matching, total - matching);
+            *pods = order::scatter(sorted, fits, all, total - all);
         }
     }
+
+    /// How many Pods carry each of the labels. One look at each Pod counts for all of them: `*` may stand for thousands of
+    /// values.
+    fn counts<'p, 'a>(
+        &self,
+        pods: impl Iterator<Item = &'p Labels>,
+        all: impl Iterator<Item = &'a Labels>,
+    ) -> Vec<Scattered<'_>> {
+        let mut counts: BTreeMap<&str, HashMap<&str, (usize, usize)>> = BTreeMap::new();
+        for (key, value) in &self.scatter {
+            counts.entry(key.as_str()).or_default().insert(value.as_str(), (0, 0));
+        }
+        let mut count = |labels: &Labels, is_sorted: bool| {
+            for (key, values) in &mut counts {
+                if let Some(value) = labels.get(key)
+                    && let Some((pods, all)) = values.get_mut(value)
+                {
+                    *(if is_sorted { pods } else { all }) += 1;
+                }
+            }
+        };
+        pods.for_each(|labels| count(labels, true));
+        all.for_each(|labels| count(labels, false));
+        let counted = |key: &str, value: &str| counts.get(key).and_then(|values| values.get(value)).copied();
+        let scattered = self.scatter.iter().map(|(key, value)| {
+            let (pods, all) = counted(key, value).unwrap_or_default();
+            Scattered { key: key.as_str(), value: value.as_str(), pods, all }
+        });
+        scattered.collect()
+    }
+}
+
+/// A label whose Pods are spread over the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Scattered<'s> {
+    key: &'s str,
+    value: &'s str,
+    /// How many of the Pods that are sorted carry it.
+    pods: usize,
+    /// How many of all.
+    all: usize,
+}
+
+/// Labels times Pods of one sort, no more: each label that is spread moves every Pod once.
+const MOST_MOVES: usize = 20_000_000;
+
+/// The labels that are spread, that with the most Pods first. Pods of the others stay where they are: there is one of them, or
+/// all but one carry it, or there are so many labels that these have the fewest Pods.
+fn scattered(mut labels: Vec<Scattered<'_>>, pods: usize, total: usize) -> Vec<Scattered<'_>> {
+    labels.retain(|label| label.pods > 1 && pods - label.pods > 1);
+    labels.sort_by_key(|label| Reverse(label.pods));
+    labels.truncate((MOST_MOVES / pods.max(total).max(1)).max(1));
+    labels
 }
 
 #[cfg(test)]
@@ -210,6 +260,32 @@ mod tests {
         assert_eq!(sorted(&first, pods()), ["db-9", "db-11", "db-10"]);
         let last = PodOrder { last: UpdateOrder::parse("role=x,leader").unwrap(), ..first };
         assert_eq!(sorted(&last, pods()), ["db-11", "db-9", "db-10"]);
+    }
+
+    #[test]
+    fn labels_are_counted_together_and_spread_in_the_order_of_their_pods() {
+        let terms = [("app", "a"), ("app", "b"), ("zone", "x"), ("app", "none"), ("app", "one")];
+        let scatter = terms.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let order = PodOrder { scatter, ..PodOrder::default() };
+        let of = |app: &str, zone: &str| labels(json!({"app": app, "zone": zone}));
+        let pods = [of("a", "x"), of("b", "x"), of("b", "y"), of("a", "x"), of("b", "y"), of("one", "y")];
+        let old = of("a", "y");
+        let counts = order.counts(pods.iter(), pods.iter().chain([&old]));
+        let numbers: Vec<_> = counts.iter().map(|label| (label.value, label.pods, label.all)).collect();
+        assert_eq!(numbers, [("a", 2, 3), ("b", 3, 3), ("x", 3, 3), ("none", 0, 0), ("one", 1, 1)]);
+        let spread: Vec<_> = scattered(counts, 6, 7).iter().map(|label| label.value).collect();
+        assert_eq!(spread, ["b", "x", "a"]);
+    }
+
+    #[test]
+    fn values_without_number_cost_no_more_than_those_with_the_most_pods() {
+        let label = |pods: usize| Scattered { key: "app", value: "v", pods, all: pods };
+        let (most, pods) = (1000, 20_000);
+        let counts: Vec<_> = (0..10_000).map(|i| label(2 + i % 2)).collect();
+        let spread = scattered(counts, pods, pods);
+        assert_eq!((spread.len(), spread.iter().all(|label| label.pods == 3)), (most, true));
+        assert_eq!(scattered(vec![label(9), label(7)], 10, MOST_MOVES * 2), [label(7)], "all but one carry the other");
+        assert!(scattered(vec![label(1), label(0)], 10, 10).is_empty());
     }
 
     #[test]

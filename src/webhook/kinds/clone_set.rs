@@ -7,7 +7,10 @@
 //! what has to hold in any case, that the selector stays, is CEL in the schema. An update is never refused for what it
 //! does not change.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures::{StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -60,6 +63,9 @@ pub struct Answers {
     /// Of the Pods; None if there is none of that name.
     pub pods: BTreeMap<String, Option<ObjectMeta>>,
 }
+
+/// How many Pods are read for one request: a list may have tens of thousands of names.
+const MOST_READ: usize = 500;
 
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
@@ -117,7 +123,7 @@ async fn read(context: &Context, admission: &CloneSetAdmission) -> Answers {
 /// # Errors
 /// A field has a type that it cannot have.
 pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission, Denied> {
-    let judged = Judged::of(
+    let mut judged = Judged::of(
         request,
         |object, is_new| rules::judge(gates, object, is_new),
         |old| rules::judge(gates, old, false),
@@ -127,13 +133,20 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
         list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     // A new CloneSet has no Pods yet.
-    let known = judged.old.as_ref().map(names);
+    let known: Option<BTreeSet<String>> = judged.old.as_ref().map(|old| names(old).into_iter().collect());
     let mut pods = names(&judged.object);
     pods.retain(|name| !name.is_empty() && known.as_ref().is_some_and(|known| !known.contains(name)));
     pods.sort_unstable();
     pods.dedup();
     // A name that is refused already is not read; it could be any path.
-    let pods = pods.iter().filter_map(|name| ObjectName::parse(name).ok()).collect();
+    let mut pods: Vec<ObjectName> = pods.iter().filter_map(|name| ObjectName::parse(name).ok()).collect();
+    if pods.len() > MOST_READ {
+        let left = pods.len() - MOST_READ;
+        judged.found.warnings.push(format!(
+            "spec.scaleStrategy.podsToDelete: {left} new names are not checked: up to {MOST_READ} at once are; names of other Pods are dropped"
+        ));
+        pods.truncate(MOST_READ);
+    }
     let defaults = !gates.enabled(gate::TEMPLATE_NO_DEFAULTS);
     let in_place = inplace::Allowed { resources: gates.enabled(gate::RESIZE_IN_PLACE), ..inplace::Allowed::default() };
     Ok(CloneSetAdmission { judged, defaults, in_place, pods })

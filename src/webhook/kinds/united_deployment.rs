@@ -45,6 +45,8 @@ pub const RBAC: &[Rule] = &[template::RBAC];
 const TRIALS: usize = 8;
 /// How many subsets with patches are tried: a call of the API server has an end.
 const MOST_TRIALS: usize = 64;
+/// How many bytes of templates are tried: all of them are held at the same time, and in memory each is many times as large.
+const MOST_BYTES: usize = 4 << 20;
 
 /// A UnitedDeployment of which every field has the right type.
 #[derive(Clone, Debug)]
@@ -134,6 +136,7 @@ fn trials(object: &Value, old: Option<&Value>, found: &mut Findings) -> Vec<Temp
     let claims = spec.template.spec.get("volumeClaimTemplates").and_then(Value::as_array).cloned().unwrap_or_default();
     let has_same_template = old.as_ref().is_some_and(|old| old.template == spec.template);
     let mut trials = Vec::new();
+    let mut bytes = 0;
     if !has_same_template {
         trials.push(TemplateTrial { subset: None, template: template.clone(), claims: claims.clone() });
     }
@@ -143,18 +146,27 @@ fn trials(object: &Value, old: Option<&Value>, found: &mut Findings) -> Vec<Temp
         if (is_bare && subset.tolerations.is_empty()) || (has_same_template && before == Some(subset)) {
             continue;
         }
-        if trials.len() == MOST_TRIALS {
+        if trials.len() == MOST_TRIALS || bytes > MOST_BYTES {
+            let why = if bytes > MOST_BYTES { "their templates are too large" } else { "they are too many" };
             found
                 .warnings
-                .push(format!("spec.topology.subsets[{index}] and those after it are not checked: they are too many"));
+                .push(format!("spec.topology.subsets[{index}] and those after it are not checked: {why}"));
             break;
         }
         match make::pod_template(&spec, subset, "revision", template.clone()) {
-            Ok(template) => trials.push(TemplateTrial { subset: Some(index), template, claims: claims.clone() }),
+            Ok(template) => {
+                bytes += template.to_string().len();
+                trials.push(TemplateTrial { subset: Some(index), template, claims: claims.clone() });
+            }
             Err(error) => {
                 let why = error.to_string();
-                let field = format!("spec.topology.subsets[{index}].patch");
-                found.deny(&field, why.strip_prefix(&format!("{field}: ")).unwrap_or(&why));
+                let at = format!("spec.topology.subsets[{index}]");
+                let of = |field: &str| why.strip_prefix(&format!("{at}.{field}: "));
+                let (field, why) = match of("nodeSelectorTerm") {
+                    Some(why) => ("nodeSelectorTerm", why),
+                    None => ("patch", of("patch").unwrap_or(&why)),
+                };
+                found.deny(format!("{at}.{field}"), why);
             }
         }
     }

@@ -225,7 +225,10 @@ fn trials(
         }
         match made {
             Ok(template) => trials.push(SubsetTrial { index, template }),
-            Err(Invalid(message)) => causes.push(Cause { field: format!("spec.subsets[{index}].patch"), message }),
+            Err(Invalid(message)) => {
+                let field = if message.starts_with("the patch ") { "patch" } else { "requiredNodeSelectorTerm" };
+                causes.push(Cause { field: format!("spec.subsets[{index}].{field}"), message });
+            }
         }
     }
     Ok((trials, causes))

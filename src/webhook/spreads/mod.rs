@@ -241,16 +241,26 @@ impl Spreads {
             Change::Applied { old: None, .. } | Change::Deleted(_) | Change::Undecodable { .. } => true,
         };
         if is_other_spec && self.scope.borrow().is_some() {
-            self.publish_namespaces();
+            self.publish_namespace(match change {
+                Change::Applied { new, .. } => new.metadata.namespace.as_deref().unwrap_or_default(),
+                Change::Deleted(old) => old.metadata.namespace.as_deref().unwrap_or_default(),
+                Change::Undecodable { key, .. } => &*key.namespace,
+            });
         }
     }
 
     fn publish_namespaces(&self) {
         let all = self.spreads.list();
         let namespace = |spread: &Arc<WorkloadSpread>| spread.metadata.namespace.clone();
-        let counts = |spread: &&Arc<WorkloadSpread>| SpreadSpec::of(spread).is_ok_and(|spec| spec.counts());
         publish(&self.scope, all.iter().filter_map(namespace).collect());
-        publish(&self.counting, all.iter().filter(counts).filter_map(namespace).collect());
+        publish(&self.counting, all.iter().filter(|spread| counts(spread)).filter_map(namespace).collect());
+    }
+
+    /// The same after a change in one namespace, without a look at those of others.
+    fn publish_namespace(&self, namespace: &str) {
+        let there = self.spreads.by_index(&StoreIndex::namespace(), namespace);
+        publish_one(&self.scope, namespace, !there.is_empty());
+        publish_one(&self.counting, namespace, there.iter().any(|spread| counts(spread)));
     }
 
     /// Finds the subset of a new Pod, records it where there is a limit, and puts the Pod into it.
@@ -482,6 +492,21 @@ fn publish(channel: &watch::Sender<Option<BTreeSet<String>>>, now: BTreeSet<Stri
         *known = Some(now);
         changed
     });
+}
+
+/// Takes a namespace into what is published, or out of it.
+fn publish_one(channel: &watch::Sender<Option<BTreeSet<String>>>, namespace: &str, is_in: bool) {
+    channel.send_if_modified(|known| match known {
+        Some(known) if is_in => known.insert(namespace.to_owned()),
+        Some(known) => known.remove(namespace),
+        None => false,
+    });
+}
+
+/// Whether the Pods of a WorkloadSpread are counted. Patches may be large: it is read only where there is a limit.
+fn counts(spread: &WorkloadSpread) -> bool {
+    spread.spec.subsets.iter().any(|subset| subset.max_replicas.is_some())
+        && SpreadSpec::of(spread).is_ok_and(|spec| spec.counts())
 }
 
 fn labels_of(pod: &Value) -> Labels {

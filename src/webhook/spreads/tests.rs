@@ -588,4 +588,22 @@ async fn the_namespaces_are_told_apart_by_what_is_counted_in_them() {
     other["spec"]["subsets"][0]["maxReplicas"] = 1.into();
     spreads.know(&[other]);
     assert!(spreads.counts("other") && !spreads.counts("ns"));
+
+    // What the watch brings changes what is told of its namespace alone.
+    let see = |version: u32, max: Value| {
+        let mut object = json!(server.spread());
+        object["metadata"]["generation"] = version.into();
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        object["spec"]["subsets"][0]["maxReplicas"] = max;
+        spreads.spreads.see(serde_json::from_value(object).unwrap(), |change| spreads.changed(&change));
+    };
+    let told = || (spreads.scope().borrow().clone().unwrap(), spreads.counting().borrow().clone().unwrap());
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    see(2, json!(3));
+    assert_eq!(told(), (names(&["ns", "other"]), names(&["ns", "other"])));
+    see(3, Value::Null);
+    assert_eq!(told(), (names(&["ns", "other"]), names(&["other"])));
+    see(4, json!(3));
+    spreads.spreads.see_gone(&ObjectKey::new("ns", "ws"), Some("w"), |change| spreads.changed(&change));
+    assert_eq!(told(), (names(&["other"]), names(&["other"])));
 }

@@ -273,3 +273,24 @@ fn a_namespace_has_one_lock_while_somebody_decides_and_none_afterwards() {
     deciding.of(&b);
     assert_eq!(lock(&deciding.0).len(), 1);
 }
+
+/// What a pass notes after the watch has told of the deletion would be kept for ever.
+#[tokio::test]
+async fn nothing_is_remembered_of_one_that_was_deleted_during_a_pass() {
+    let running: Arc<std::sync::OnceLock<Arc<Controller>>> = Arc::default();
+    let context = in_memory::context({
+        let running = running.clone();
+        move |_, _| {
+            let (controller, key) = (running.get().unwrap(), ObjectKey::new("ns", "roll"));
+            controller.restarts.remove(&key, None);
+            lock(&controller.memories).remove(&key);
+            (404, json!({"kind": "Status", "status": "Failure", "code": 404, "message": "not found"}))
+        }
+    });
+    let controller = Arc::new(Controller::new(&context));
+    assert!(running.set(controller.clone()).is_ok());
+    controller.restarts.upsert(super::restart(json!({})));
+    let _ = controller.reconcile(&ObjectKey::new("ns", "roll")).await;
+    assert!(controller.restarts.is_empty(), "the target was read");
+    assert!(lock(&controller.memories).is_empty());
+}

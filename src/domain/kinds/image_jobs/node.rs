@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use super::{
     job::Job,
-    share::{self, Ask, NoRoom},
+    share::{self, Ask, NoRoom, Refusals},
 };
 use crate::{
     api::apps::node_image::{
@@ -103,8 +103,9 @@ pub fn pass(observed: &ObservedNode<'_>, now: Now) -> NodePlan {
         image.tags.retain_mut(|tag| stays(observed, name, tag, &mut pass, now));
     }
     after.images.retain(|_, image| !image.tags.is_empty());
+    let mut refusals = Refusals::default();
     for job in observed.begin {
-        if let Err(why) = begin(node, &mut after.images, job, observed.default_ttl, now) {
+        if let Err(why) = begin(node, &mut after.images, job, (observed.default_ttl, now), &mut refusals) {
             pass.refused.push((job.uid.clone(), why.to_string()));
         }
     }
@@ -242,8 +243,8 @@ fn begin(
     node: &NodeImageView,
     images: &mut BTreeMap<String, ImageSpec>,
     job: &Arc<Job>,
-    default_ttl: i32,
-    now: Now,
+    (default_ttl, now): (i32, Now),
+    refusals: &mut Refusals,
 ) -> Result<(), NoRoom> {
     let is_there = |tag: &ImageTagSpec| {
         tag.tag == job.tag && tag.owner_references.iter().any(|owner| owner.uid.as_ref() == Some(&job.uid))
@@ -254,7 +255,7 @@ fn begin(
     let owner = reference(job);
     let (namespace, image, tag) = (&job.namespace, &job.image, &job.tag);
     let sandbox = job.sandbox.as_ref();
-    share::admit(images, &Ask { namespace, image, tag, owner: &owner, secrets: &job.secrets, sandbox })?;
+    share::admit(images, &Ask { namespace, image, tag, owner: &owner, secrets: &job.secrets, sandbox }, refusals)?;
     let image = images.entry(job.image.clone()).or_default();
     image.sandbox_config.clone_from(&job.sandbox);
     // At once, so that the next job is measured against them too.

@@ -99,6 +99,18 @@ pub enum NoRoom {
     },
 }
 
+impl NoRoom {
+    /// The same for a job that takes another number.
+    fn taking(self, job: usize) -> Self {
+        match self {
+            Self::Node { what, all, most, .. } => Self::Node { what, all, more: job, most },
+            Self::Namespace { what, all, own, kept, most, share, .. } => {
+                Self::Namespace { what, all, own, more: job, kept, most, share }
+            }
+        }
+    }
+}
+
 /// What a job asks of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
@@ -202,37 +214,76 @@ fn bytes_of(name: &str, image: &ImageSpec, namespace: &str) -> Taken {
     taken
 }
 
+/// What was refused in one pass over a node. Jobs that begin in it only take places: who was refused is refused again, and
+/// nothing is measured for that. Thousands of jobs of one namespace may ask.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    /// By namespace, and whether the image is there for others.
+    images: BTreeMap<(String, bool), NoRoom>,
+    jobs: BTreeMap<String, NoRoom>,
+    /// With the number that was too much. A job that begins may make room: its sandboxConfig is in the place of another one.
+    bytes: BTreeMap<String, (usize, NoRoom)>,
+}
+
+impl Refusals {
+    /// Whether a job is refused as one before it was.
+    fn again(&self, ask: &Ask<'_>, has_image: bool, is_there: bool, bytes: usize) -> Option<NoRoom> {
+        let of_image = || self.images.get(&(ask.namespace.to_owned(), is_there));
+        if !has_image && let Some(why) = of_image() {
+            return Some(why.clone());
+        }
+        if let Some(why) = self.jobs.get(ask.namespace) {
+            return Some(why.clone());
+        }
+        let (least, why) = self.bytes.get(ask.namespace)?;
+        (bytes >= *least).then(|| why.clone().taking(bytes))
+    }
+}
+
 /// Whether a job of a namespace may begin with an image on a node that has these.
 ///
 /// # Errors
 /// What there is too much of, and what is allowed.
-pub fn admit(images: &BTreeMap<String, ImageSpec>, ask: &Ask<'_>) -> Result<(), NoRoom> {
-    let is_own = |owner: &Owner| owner.is_job() && owner.namespace == ask.namespace;
+pub fn admit(images: &BTreeMap<String, ImageSpec>, ask: &Ask<'_>, refusals: &mut Refusals) -> Result<(), NoRoom> {
+    let is_own = |owner: &ObjectReference| {
+        owner.namespace.as_deref().unwrap_or_default() == ask.namespace && Owner::from(owner).is_job()
+    };
     let jobs_of = |spec: &ImageSpec| {
         let owners = spec.tags.iter().flat_map(|tag| &tag.owner_references);
-        owners.fold((0, 0), |(own, all), owner| (own + usize::from(is_own(&Owner::from(owner))), all + 1))
+        owners.fold((0, 0), |(own, all), owner| (own + usize::from(is_own(owner)), all + 1))
     };
-    let (mut own_images, mut own_jobs, mut all_jobs, mut has_image) = (0, 0, 0, false);
+    let (namespace, more) = (ask.namespace, ask.bytes(images));
+    let there = images.get(ask.image);
+    let (is_there, has_image) = (there.is_some(), there.is_some_and(|spec| jobs_of(spec).0 > 0));
+    if let Some(why) = refusals.again(ask, has_image, is_there, more) {
+        return Err(why);
+    }
+    let (mut own_images, mut own_jobs, mut all_jobs) = (0, 0, 0);
+    let mut bytes = Taken::default();
     for (name, spec) in images {
         let (own, all) = jobs_of(spec);
         own_images += usize::from(own > 0);
         own_jobs += own;
         all_jobs += all;
-        has_image |= own > 0 && name == ask.image;
-    }
-    if !has_image {
-        // A repository that others have takes no new name, but it is the namespace's own when the others have gone.
-        let all = images.len() - usize::from(images.contains_key(ask.image));
-        IMAGES.admit(own_images, all, 1)?;
-    }
-    JOBS.admit(own_jobs, all_jobs, 1)?;
-    let mut bytes = Taken::default();
-    for (name, spec) in images {
-        let of = bytes_of(name, spec, ask.namespace);
+        let of = bytes_of(name, spec, namespace);
         bytes.own += of.own;
         bytes.all += of.all;
     }
-    BYTES.admit(bytes.own, bytes.all, ask.bytes(images))
+    if !has_image {
+        // A repository that others have takes no new name, but it is the namespace's own when the others have gone.
+        let all = images.len() - usize::from(is_there);
+        IMAGES.admit(own_images, all, 1).inspect_err(|why| {
+            refusals.images.insert((namespace.to_owned(), is_there), why.clone());
+        })?;
+    }
+    JOBS.admit(own_jobs, all_jobs, 1).inspect_err(|why| {
+        refusals.jobs.insert(namespace.to_owned(), why.clone());
+    })?;
+    BYTES.admit(bytes.own, bytes.all, more).inspect_err(|why| {
+        refusals.bytes.insert(namespace.to_owned(), (more, why.clone()));
+    })?;
+    refusals.bytes.clear();
+    Ok(())
 }
 
 #[cfg(test)]
@@ -254,7 +305,8 @@ mod tests {
 
     fn admit(images: &BTreeMap<String, ImageSpec>, namespace: &str, image: &str) -> Result<(), NoRoom> {
         let owner = owner(namespace);
-        super::admit(images, &Ask { namespace, image, tag: "v1", owner: &owner, secrets: &[], sandbox: None })
+        let ask = Ask { namespace, image, tag: "v1", owner: &owner, secrets: &[], sandbox: None };
+        super::admit(images, &ask, &mut Refusals::default())
     }
 
     /// Repositories with entries for jobs: names are `PREFIX0`, `PREFIX1`, ...
@@ -300,6 +352,35 @@ mod tests {
     }
 
     #[test]
+    fn who_was_refused_in_a_pass_is_refused_again_without_a_look_at_the_node() {
+        let large =
+            SandboxConfig { labels: None, annotations: Some(BTreeMap::from([("a".to_owned(), "x".repeat(4000))])) };
+        let mut full = images(&[("a", 160, 1)]);
+        full.values_mut().for_each(|image| image.sandbox_config = Some(large.clone()));
+        let (of_images, of_jobs, of_bytes) = (images(&[("a", 192, 1)]), images(&[("a", 1, 768)]), full);
+        let (owner, empty) = (owner("a"), BTreeMap::new());
+        let ask = |namespace, image, sandbox| Ask { namespace, image, tag: "v1", owner: &owner, secrets: &[], sandbox };
+        for (what, node, image, sandbox) in [
+            ("images", &of_images, "new", None),
+            ("entries of jobs", &of_jobs, "a0", None),
+            ("bytes", &of_bytes, "new", Some(&large)),
+        ] {
+            let mut refusals = Refusals::default();
+            let why = super::admit(node, &ask("a", image, sandbox), &mut refusals).unwrap_err();
+            assert!(why.to_string().contains(&format!(" {what}, ")), "{why}");
+            // The empty node shows that nobody has looked.
+            assert!(super::admit(&empty, &ask("a", "newer", sandbox), &mut refusals).is_err(), "{what}");
+            assert_eq!(super::admit(&empty, &ask("b", "newer", sandbox), &mut refusals), Ok(()), "{what}");
+        }
+        // A job that takes less may fit, also one for an image that the namespace has.
+        let mut refusals = Refusals::default();
+        assert!(super::admit(&of_bytes, &ask("a", "new", Some(&large)), &mut refusals).is_err());
+        assert_eq!(super::admit(&empty, &ask("a", "newer", None), &mut refusals), Ok(()));
+        assert!(super::admit(&of_images, &ask("a", "new", None), &mut refusals).is_err());
+        assert_eq!(super::admit(&of_images, &ask("a", "a7", None), &mut refusals), Ok(()));
+    }
+
+    #[test]
     fn what_others_wrote_counts_for_no_namespace() {
         let mut taken = images(&[("a", 200, 1)]);
         for image in taken.values_mut() {
@@ -331,7 +412,7 @@ mod tests {
             let mut begin = |namespace: &str, image: &str| {
                 let owner = owner(namespace);
                 let ask = Ask { namespace, image, tag: "v1", owner: &owner, secrets, sandbox };
-                super::admit(&images, &ask)?;
+                super::admit(&images, &ask, &mut Refusals::default())?;
                 let secrets: Vec<_> =
                     secrets.iter().map(|name| json!({"namespace": namespace, "name": name})).collect();
                 let spec = json!({"pullSecrets": secrets, "sandboxConfig": sandbox, "tags": [{"tag": "v1", "ownerReferences": [owner]}]});

@@ -7,7 +7,7 @@ use super::spec::{ChildKind, SubsetSpec, UnitedSpec};
 use crate::{
     api::labels,
     domain::workload::owner::OwnerRef,
-    k8s::{invalid::Invalid, merge_patch, name, strategic_merge},
+    k8s::{invalid::Invalid, limits::too_many_requirements, merge_patch, name, strategic_merge},
 };
 
 /// What is written into the workload of a subset besides its template.
@@ -140,7 +140,7 @@ pub fn rolls(kind: ChildKind, spec: &Map<String, Value>) -> bool {
 /// The Pod template of a subset.
 ///
 /// # Errors
-/// The patch does not fit.
+/// The patch does not fit, or there are too many requirements on nodes.
 pub fn pod_template(
     spec: &UnitedSpec,
     subset: &SubsetSpec,
@@ -148,12 +148,15 @@ pub fn pod_template(
     mut template: Value,
 ) -> Result<Value, Invalid> {
     put_labels(&mut template, &[(labels::SUBSET_NAME, &*subset.name), (labels::UNITED_REVISION, revision)]);
-    put_nodes(&mut template, subset);
+    let invalid = |field: &str, why: String| {
+        let index = spec.subsets.iter().position(|other| other.name == subset.name).unwrap_or_default();
+        Invalid(format!("spec.topology.subsets[{index}].{field}: {why}"))
+    };
+    put_nodes(&mut template, subset).map_err(|why| invalid("nodeSelectorTerm", why))?;
     match &subset.patch {
         Some(patch) => {
-            let index = spec.subsets.iter().position(|other| other.name == subset.name).unwrap_or_default();
-            let mut patched = strategic_merge::apply(&template, patch)
-                .map_err(|Invalid(why)| Invalid(format!("spec.topology.subsets[{index}].patch: {why}")))?;
+            let mut patched =
+                strategic_merge::apply(&template, patch).map_err(|Invalid(why)| invalid("patch", why))?;
             // By these its Pods are found.
             put_labels(&mut patched, &[(labels::SUBSET_NAME, &*subset.name), (labels::UNITED_REVISION, revision)]);
             Ok(patched)
@@ -182,8 +185,8 @@ fn object_in<'v>(parent: &'v mut Map<String, Value>, key: &str) -> &'v mut Map<S
 }
 
 /// Requirements on nodes go into each term that the template has: terms are alternatives.
-fn put_nodes(template: &mut Value, subset: &SubsetSpec) {
-    let Some(template) = template.as_object_mut() else { return };
+fn put_nodes(template: &mut Value, subset: &SubsetSpec) -> Result<(), String> {
+    let Some(template) = template.as_object_mut() else { return Ok(()) };
     if !(subset.expressions.is_empty() && subset.fields.is_empty()) {
         let spec = object_in(template, "spec");
         let affinity = object_in(object_in(spec, "affinity"), "nodeAffinity");
@@ -191,6 +194,10 @@ fn put_nodes(template: &mut Value, subset: &SubsetSpec) {
         let terms = required.entry("nodeSelectorTerms").or_insert_with(|| json!([]));
         if terms.as_array().is_none_or(Vec::is_empty) {
             *terms = json!([{}]);
+        }
+        let many = terms.as_array().map_or(0, Vec::len);
+        if let Some(why) = too_many_requirements(subset.expressions.len() + subset.fields.len(), many) {
+            return Err(why);
         }
         for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
             append(term, "matchExpressions", &subset.expressions);
@@ -200,6 +207,7 @@ fn put_nodes(template: &mut Value, subset: &SubsetSpec) {
     if !subset.tolerations.is_empty() {
         append(object_in(template, "spec"), "tolerations", &subset.tolerations);
     }
+    Ok(())
 }
 
 fn append(parent: &mut Map<String, Value>, key: &str, more: &[Value]) {

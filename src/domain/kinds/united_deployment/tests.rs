@@ -19,7 +19,7 @@ use crate::{
         labels,
     },
     domain::workload::{owner::OwnerRef, subset::SCHEDULABLE},
-    k8s::{pod::PodView, revision, time::Now},
+    k8s::{invalid::Invalid, pod::PodView, revision, time::Now},
 };
 
 const RECORDED: &str = include_str!("testdata/recorded.json");
@@ -226,6 +226,25 @@ fn edge_d2_shortfall_a_node_term_is_added_to_each_term_with_its_fields_and_none_
     let b = child(&spec, "b", 1, "r").object;
     assert_eq!(b.pointer(at).unwrap(), &own["nodeSelectorTerms"]);
     assert!(b["spec"]["template"]["spec"].get("tolerations").is_none());
+}
+
+#[test]
+fn terms_of_the_template_and_requirements_of_a_subset_do_not_multiply_without_limit() {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let with = |terms: usize, requirements: usize| {
+        let own = json!({required: {"nodeSelectorTerms": vec![json!({}); terms]}});
+        let term = json!({"matchExpressions": vec![json!({"key": "a"}); requirements]});
+        let spec = spec(ChildKind::CloneSet, json!({"spec": {"topology": {"subsets": [{"name": "b"}, {"name": "a", "nodeSelectorTerm": term}]}}}));
+        let template = json!({"spec": {"affinity": {"nodeAffinity": own}}});
+        make::pod_template(&spec, &spec.subsets[1], "r", template)
+    };
+    assert!(with(20, 50).is_ok() && with(0, 1000).is_ok());
+    for (terms, requirements) in [(20, 51), (30_000, 10_000)] {
+        let Err(Invalid(why)) = with(terms, requirements) else { panic!("{terms} {requirements}") };
+        let at = "spec.topology.subsets[1].nodeSelectorTerm";
+        let of = format!("{requirements} requirements on nodes go into each of {terms} nodeSelectorTerms of the Pod");
+        assert_eq!(why, format!("{at}: {of}; want up to 1000 in all"));
+    }
 }
 
 #[test]

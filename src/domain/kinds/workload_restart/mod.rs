@@ -44,6 +44,10 @@ pub const REFUSALS: u32 = 3;
 pub const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// The target's size is read again this often while a round goes on.
 pub const TARGET_AGE: Duration = Duration::from_secs(10);
+/// The most triggers that are followed in one namespace. Each is a connection to the API server of its own, and one that may
+/// not be watched is asked for again every few seconds: without a bound those of one namespace could use up what the manager
+/// has for all.
+pub const MOST_TRIGGERS: usize = 128;
 /// Names in a message.
 const NAMES: usize = 4;
 
@@ -54,6 +58,8 @@ pub enum TriggerContent {
     Unknown,
     /// The API server does not let us watch it, with its words.
     Forbidden(String),
+    /// It is not followed: older WorkloadRestarts of its namespace have [`MOST_TRIGGERS`] others.
+    Surplus,
     /// It does not exist.
     Missing,
     /// It exists.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Event, RestartPlan, TriggerContent, is_active,
+    Event, MOST_TRIGGERS, RestartPlan, TriggerContent, is_active,
     status::{condition, progress},
     status_of,
 };
@@ -100,7 +100,10 @@ fn begin_round(status: &mut WorkloadRestartStatus, created_before: Option<Timest
 fn judge_readable(restart: &WorkloadRestart, seen: &[TriggerContent], status: &mut WorkloadRestartStatus, now: Now) {
     let forbidden = restart.triggers().iter().zip(seen).filter_map(|(trigger, seen)| match seen {
         TriggerContent::Forbidden(why) => Some((trigger, why)),
-        TriggerContent::Unknown | TriggerContent::Missing | TriggerContent::Present { .. } => None,
+        TriggerContent::Unknown
+        | TriggerContent::Surplus
+        | TriggerContent::Missing
+        | TriggerContent::Present { .. } => None,
     });
     let forbidden: Vec<(&Trigger, &String)> = forbidden.collect();
     let bad = restart.triggers().iter().enumerate().find_map(|(i, t)| Some((i, ObjectName::parse(&t.name).err()?)));
@@ -116,6 +119,11 @@ fn judge_readable(restart: &WorkloadRestart, seen: &[TriggerContent], status: &m
             first.name
         );
         condition(status, CONDITION_TRIGGERS_READABLE, false, "Forbidden", message, now);
+    } else if let Some(at) = seen.iter().position(|seen| *seen == TriggerContent::Surplus) {
+        let message = format!(
+            "spec.triggers[{at}] is not watched: {MOST_TRIGGERS} triggers of a namespace are, those of its oldest WorkloadRestarts first; changes of it restart nothing"
+        );
+        condition(status, CONDITION_TRIGGERS_READABLE, false, "TooMany", message, now);
     } else if seen.iter().all(|seen| *seen != TriggerContent::Unknown) {
         condition(status, CONDITION_TRIGGERS_READABLE, true, "Watched", "all triggers are watched".to_owned(), now);
     }
@@ -133,7 +141,7 @@ fn take_over<'t>(
     status.triggers.retain(|state| triggers.iter().any(|trigger| of(trigger, state)));
     for (trigger, seen) in triggers.iter().zip(seen) {
         let (now, when) = match seen {
-            TriggerContent::Unknown | TriggerContent::Forbidden(_) => continue,
+            TriggerContent::Unknown | TriggerContent::Forbidden(_) | TriggerContent::Surplus => continue,
             TriggerContent::Missing => ("", None),
             TriggerContent::Present { hash, changed } => (hash.as_str(), *changed),
         };

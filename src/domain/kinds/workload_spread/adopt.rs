@@ -38,7 +38,9 @@ pub fn subset_of(spec: &SpreadSpec, pod: &Value, node: &NodeView, rooms: &[bool]
 /// Whether a Pod of the subset could be on the node.
 fn fits(subset: &SubsetSpec, pod: &Value, node: &NodeView) -> bool {
     let mut placed = pod.clone();
-    place(&mut placed, subset);
+    if place(&mut placed, subset).is_err() {
+        return false;
+    }
     let tolerations = placed.pointer("/spec/tolerations").cloned().unwrap_or_default();
     Placement::of(&placed, &tolerations).fit(node.name(), &node.labels, &node.taints).should_run
 }

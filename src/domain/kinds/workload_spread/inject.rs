@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::spec::SubsetSpec;
 use crate::{
     api::labels,
-    k8s::{invalid::Invalid, strategic_merge},
+    k8s::{invalid::Invalid, limits::too_many_requirements, strategic_merge},
 };
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -71,7 +71,7 @@ pub struct Note {
 /// The patch does not fit: the field of it, and why.
 pub fn inject(pod: &Value, subset: &SubsetSpec, note: Option<&Note>) -> Result<Value, Invalid> {
     let mut wanted = pod.clone();
-    place(&mut wanted, subset);
+    place(&mut wanted, subset)?;
     if let Some(patch) = &subset.patch {
         let class = |pod: &Value| {
             let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str);
@@ -178,22 +178,32 @@ fn selected_by(selector: &Value) -> Vec<&str> {
 }
 
 /// Tolerations and nodes. The terms that a Pod has are alternatives, so what is required goes into each of them.
-pub fn place(pod: &mut Value, subset: &SubsetSpec) {
-    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+///
+/// # Errors
+/// That would be too many.
+pub fn place(pod: &mut Value, subset: &SubsetSpec) -> Result<(), Invalid> {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
     append(spec, "tolerations", &subset.tolerations);
     let affinity = object_in(object_in(spec, "affinity"), "nodeAffinity");
     append(affinity, PREFERRED, &subset.preferred);
-    let Some(required) = &subset.required else { return };
+    let Some(required) = &subset.required else { return Ok(()) };
     let terms = object_in(affinity, REQUIRED).entry("nodeSelectorTerms").or_insert_with(|| json!([]));
     if terms.as_array().is_none_or(Vec::is_empty) {
         *terms = json!([required]);
-        return;
+        return Ok(());
+    }
+    let lists = ["matchExpressions", "matchFields"]
+        .map(|key| (key, required.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()));
+    let requirements = lists.iter().map(|(_, list)| list.len()).sum();
+    if let Some(why) = too_many_requirements(requirements, terms.as_array().map_or(0, Vec::len)) {
+        return Err(Invalid(format!("subset {:?}: {why}", subset.name)));
     }
     for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-        for key in ["matchExpressions", "matchFields"] {
-            append(term, key, required.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice));
+        for (key, list) in lists {
+            append(term, key, list);
         }
     }
+    Ok(())
 }
 
 /// Labels and annotations of a patch that a Pod gets which was created without it, as far as they are texts. None of Kruise's

@@ -393,6 +393,28 @@ fn a_pod_of_a_subset_is_byte_for_byte_what_openkruise_makes() {
 }
 
 #[test]
+fn terms_of_a_pod_and_requirements_of_a_subset_do_not_multiply_without_limit() {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let with = |terms: usize, requirements: usize| {
+        let of_subset = json!({"matchExpressions": vec![json!({"key": "a"}); requirements], "matchFields": [{"key": "f"}]});
+        let spec = subset(json!({"requiredNodeSelectorTerm": of_subset}));
+        let pod = json!({"metadata": {}, "spec": {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": vec![json!({}); terms]}}}}});
+        inject(&pod, &spec.subsets[0], None)
+    };
+    assert!(with(20, 49).is_ok() && with(0, 30_000).is_ok());
+    for (terms, requirements) in [(20, 50), (30_000, 30_000)] {
+        let Err(Invalid(why)) = with(terms, requirements) else { panic!("{terms} {requirements}") };
+        let each = requirements + 1;
+        assert_eq!(
+            why,
+            format!(
+                "subset \"a\": {each} requirements on nodes go into each of {terms} nodeSelectorTerms of the Pod; want up to 1000 in all"
+            )
+        );
+    }
+}
+
+#[test]
 fn nodes_and_tolerations_are_added_to_those_of_the_pod() {
     let spec = subset(json!({"tolerations": [{"key": "spot", "operator": "Exists"}],
         "preferredNodeSelectorTerms": [{"weight": 5, "preference": {}}],

@@ -648,3 +648,16 @@ async fn a_write_of_the_manager_is_left_unchanged_and_those_of_its_namesakes_are
         assert_ne!(by(other).await.unwrap().patch.0, Vec::new(), "{other}: gets defaults");
     }
 }
+
+#[test]
+fn of_a_long_list_of_pods_to_delete_the_new_names_are_read_up_to_a_limit() {
+    let with = |names: Vec<String>| clone_set(json!({"scaleStrategy": {"podsToDelete": names}}));
+    let names = |from: usize, to: usize| (from..to).map(|i| format!("web-{i:05}")).collect::<Vec<_>>();
+    let read = |old: Value, new: Value| {
+        let admission = check(&FeatureGates::default(), update(old, new)).unwrap();
+        (admission.pods.len(), admission.judged.found.warnings.len())
+    };
+    assert_eq!(read(with(names(0, 20_000)), with(names(0, 20_000))), (0, 0));
+    assert_eq!(read(with(names(0, 20_000)), with(names(0, 20_000 + MOST_READ))), (MOST_READ, 0));
+    assert_eq!(read(with(names(0, 20_000)), with(names(1, 20_001 + MOST_READ))), (MOST_READ, 1));
+}

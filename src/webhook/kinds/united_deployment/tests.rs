@@ -319,3 +319,20 @@ fn wrong_types_are_named() {
         assert!(denied.code == 400 && denied.message.contains(says), "{denied:?}");
     }
 }
+
+#[test]
+fn templates_are_tried_as_far_as_they_are_no_more_than_can_be_held() {
+    let tried = |bytes: usize| {
+        let subsets: Vec<Value> =
+            (0..8).map(|i| json!({"name": format!("s{i}"), "tolerations": [{"key": "spot"}]})).collect();
+        let mut object = united(json!({"spec": {"topology": {"subsets": subsets}}}));
+        object["spec"]["template"]["cloneSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"] =
+            json!(["x".repeat(bytes)]);
+        let admission = check(&FeatureGates::default(), create(object)).unwrap();
+        (admission.trials.len(), admission.judged.found.warnings)
+    };
+    assert_eq!(tried(1000), (9, vec![]), "the template, and that of each subset");
+    let (count, warnings) = tried(MOST_BYTES / 4);
+    let warning = "spec.topology.subsets[4] and those after it are not checked: their templates are too large";
+    assert_eq!((count, warnings), (5, vec![warning.to_owned()]));
+}

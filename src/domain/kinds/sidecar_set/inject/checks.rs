@@ -1,6 +1,6 @@
 //! What an API server would refuse of a Pod because of a sidecar. Such a sidecar is left out, so that the Pod is born.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -46,8 +46,12 @@ pub(super) fn first(
     volumes: &BTreeSet<&str>,
     reads_priorities: bool,
 ) -> Result<(), (usize, Conflict)> {
+    let mut of_init: HashMap<&str, &Slot> = HashMap::new();
+    for slot in init {
+        of_init.entry(name(&slot.value)).or_insert(slot);
+    }
     for slot in regular {
-        let same = init.iter().find(|other| name(&other.value) == name(&slot.value));
+        let same = of_init.get(name(&slot.value));
         if let Some(set) = same.and_then(|same| same.set.max(slot.set)) {
             return Err((set, Conflict::Name(name(&slot.value).to_owned())));
         }

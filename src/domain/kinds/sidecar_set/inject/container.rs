@@ -1,6 +1,6 @@
 //! One sidecar, made for one Pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -78,14 +78,14 @@ impl<'a> Subject<'a> {
         if sidecar["shareVolumePolicy"]["type"] != "enabled" {
             return Vec::new();
         }
-        let own = items(sidecar, "volumeMounts").map(|mount| &mount["mountPath"]);
-        let mut taken: Vec<&Value> =
-            own.chain(items(sidecar, "volumeDevices").map(|device| &device["devicePath"])).collect();
+        let mounts = items(sidecar, "volumeMounts").map(|mount| &mount["mountPath"]);
+        let devices = items(sidecar, "volumeDevices").map(|device| &device["devicePath"]);
+        // Nobody has looked at the Pod yet: it may have tens of thousands of them.
+        let mut taken: HashSet<String> = mounts.chain(devices).map(Value::to_string).collect();
         let mut shared = Vec::new();
         for container in self.apps() {
             for mount in items(container, "volumeMounts") {
-                if !taken.contains(&&mount["mountPath"]) {
-                    taken.push(&mount["mountPath"]);
+                if taken.insert(mount["mountPath"].to_string()) {
                     shared.push((mount, container));
                 }
             }
@@ -100,15 +100,10 @@ impl<'a> Subject<'a> {
         }
         let list = |field: &str| container.get(field).and_then(Value::as_array).into_iter().flatten();
         let mounts = list("volumeMounts").map(|mount| &mount["mountPath"]);
-        let mut taken: Vec<&Value> = mounts.chain(list("volumeDevices").map(|device| &device["devicePath"])).collect();
-        let mut shared = Vec::new();
-        for device in self.apps().flat_map(|app| items(app, "volumeDevices")) {
-            if !taken.contains(&&device["devicePath"]) {
-                taken.push(&device["devicePath"]);
-                shared.push(device.clone());
-            }
-        }
-        shared
+        let devices = list("volumeDevices").map(|device| &device["devicePath"]);
+        let mut taken: HashSet<String> = mounts.chain(devices).map(Value::to_string).collect();
+        let all = self.apps().flat_map(|app| items(app, "volumeDevices"));
+        all.filter(|device| taken.insert(device["devicePath"].to_string())).cloned().collect()
     }
 
     /// The sidecar's variables, then the mark, then what it takes over, of which the first of a name counts.
@@ -116,8 +111,9 @@ impl<'a> Subject<'a> {
         let own = items(sidecar, "env").filter(|variable| name(variable) != ENV_IS_INJECTED);
         let mut variables: Vec<Value> = own.cloned().collect();
         variables.push(json!({ "name": ENV_IS_INJECTED, "value": "true" }));
+        let mut names: HashSet<String> = variables.iter().map(|variable| name(variable).to_owned()).collect();
         let mut add = |variable: &Value| {
-            if !variables.iter().any(|other| name(other) == name(variable)) {
+            if names.insert(name(variable).to_owned()) {
                 variables.push(variable.clone());
             }
         };
@@ -127,9 +123,19 @@ impl<'a> Subject<'a> {
             let wanted: BTreeSet<&str> = listed.filter(|name| !name.is_empty()).collect();
             wanted.iter().filter_map(|wanted| variable(source, wanted)).for_each(&mut add);
         }
-        for (mount, container) in shared {
-            let names = references(mount["subPathExpr"].as_str().unwrap_or_default());
-            names.iter().filter_map(|wanted| variable(container, wanted)).for_each(&mut add);
+        let mut last: Option<(&Value, HashMap<&str, &Value>)> = None;
+        for &(mount, container) in shared {
+            let wanted = references(mount["subPathExpr"].as_str().unwrap_or_default());
+            if wanted.is_empty() {
+                continue;
+            }
+            // The mounts of a container follow each other: its variables are looked at once.
+            let of_container = match last.take().filter(|(of, _)| std::ptr::eq(*of, container)) {
+                Some((_, variables)) => variables,
+                None => items(container, "env").map(|variable| (name(variable), variable)).collect(),
+            };
+            wanted.iter().filter_map(|wanted| of_container.get(wanted).copied()).for_each(&mut add);
+            last = Some((container, of_container));
         }
         variables
     }

@@ -84,8 +84,15 @@ pub(super) fn adjust(
     of_set: impl Fn(usize) -> PodLevel,
 ) -> (Vec<Value>, Vec<String>) {
     let fields = ["limits", "requests"];
-    let maps = fields.iter().filter_map(|field| spec["resources"][field].as_object());
-    let resources: BTreeSet<&String> = maps.flat_map(Map::keys).collect();
+    let maps = |object: &Value| -> BTreeSet<String> {
+        let maps = fields.iter().filter_map(|field| object["resources"][field].as_object());
+        maps.flat_map(Map::keys).cloned().collect()
+    };
+    // Of what no sidecar asks for the Pod has what it had. It may name tens of thousands: nobody has looked at it yet.
+    let injected = init.iter().chain(regular.iter()).filter(|slot| slot.set.is_some());
+    let asked: BTreeSet<String> = injected.flat_map(|slot| maps(&slot.value)).collect();
+    let resources: BTreeSet<String> = maps(spec).intersection(&asked).cloned().collect();
+    let resources = resources.iter().map(String::as_str);
     let (mut operations, mut said) = (Vec::new(), Vec::new());
     for resource in resources {
         let is_own = |slot: &Slot| slot.set.is_none();

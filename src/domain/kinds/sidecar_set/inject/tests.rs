@@ -181,6 +181,36 @@ fn d5_init_containers_get_everything_that_containers_get() {
     assert_eq!(names(&after, "volumes").last().unwrap(), "conf");
 }
 
+/// A Pod that the API server has not looked at yet may have as many of everything as a request holds: nothing is searched for
+/// each of them.
+#[test]
+fn a_pod_with_tens_of_thousands_of_everything_is_gone_through_once() {
+    let many = 30_000;
+    let list = |of: fn(usize) -> Value| (0..many).map(of).collect::<Vec<Value>>();
+    let mut large = pod();
+    let main = &mut large["spec"]["containers"][0];
+    main["env"] = list(|i| json!({"name": format!("V{i}"), "value": "x"})).into();
+    main["volumeMounts"] = list(|i| {
+        json!({"name": "data", "mountPath": format!("/{}", i / 2), "subPathExpr": format!("$(V{i})")})
+    })
+    .into();
+    let mut shares = sidecar("log");
+    shares["shareVolumePolicy"] = json!({"type": "enabled"});
+    let made = after(&large, &json!({"containers": [shares]}));
+    let log = &made["spec"]["containers"][0];
+    assert_eq!(name(log), "log");
+    assert_eq!(items(log, "volumeMounts").count(), many / 2, "the first of each path");
+    assert_eq!(items(log, "env").count(), 1 + many / 2, "the mark, and the variable of each mount that is shared");
+
+    let mut large = pod();
+    large["spec"]["containers"] = list(|i| json!({"name": format!("c{i}"), "image": "c:1"})).into();
+    large["spec"]["initContainers"] = list(|i| json!({"name": format!("i{i}"), "image": "i:1"})).into();
+    let limits: Map<String, Value> = (0..many).map(|i| (format!("r{i}"), json!("1"))).collect();
+    large["spec"]["resources"] = json!({ "limits": limits });
+    let made = after(&large, &json!({"containers": [sidecar("log")]}));
+    assert_eq!(names(&made, "containers").len(), 1 + many);
+}
+
 #[test]
 fn d6_another_injection_keeps_what_others_have_noted() {
     let (one, two) = (json!({"containers": [sidecar("a")]}), json!({"containers": [sidecar("b")]}));
