@@ -169,14 +169,18 @@ mod tests {
             let version = now.load(Ordering::SeqCst);
             let group_version = format!("db.example/v{version}");
             let failure = |details: Value| {
-                (404, json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404, "details": details}))
+                (
+                    404,
+                    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404, "details": details}),
+                )
             };
             let path = parts.uri.path();
             if path == "/apis/db.example" {
                 let served = json!({"groupVersion": group_version, "version": format!("v{version}")});
                 (200, json!({"kind": "APIGroup", "apiVersion": "v1", "name": "db.example", "versions": [served]}))
             } else if path == format!("/apis/{group_version}") {
-                let dbs = json!({"name": "dbs", "singularName": "", "namespaced": true, "kind": "Db", "verbs": ["get"]});
+                let dbs =
+                    json!({"name": "dbs", "singularName": "", "namespaced": true, "kind": "Db", "verbs": ["get"]});
                 (200, json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": [dbs]}))
             } else if path == format!("/apis/{group_version}/namespaces/ns/dbs/db") {
                 (200, json!({"apiVersion": group_version, "kind": "Db", "metadata": {"name": "db", "uid": "t"}}))

@@ -240,7 +240,8 @@ mod tests {
     #[tokio::test]
     async fn a_kind_that_is_wanted_too_takes_nothing_from_the_others() {
         let replicas = Replicas::new(crate::runtime::fake_api::nobody());
-        let [a, b] = [("apps", "Deployment"), (apps::GROUP, "CloneSet")].map(|(group, kind)| Kind::of(group, kind).unwrap());
+        let [a, b] =
+            [("apps", "Deployment"), (apps::GROUP, "CloneSet")].map(|(group, kind)| Kind::of(group, kind).unwrap());
         let wanted = replicas.wanted.subscribe();
         replicas.want(BTreeSet::from([a]));
         replicas.want_also(b);

@@ -109,10 +109,9 @@ mod tests {
                         "versions": [version("v1"), version("v2")], "preferredVersion": version("v1")}),
                 ),
                 "/apis/db.example/v1" => (200, resources("db.example/v1", &[("backups", "Backup")])),
-                "/apis/db.example/v2" => (
-                    200,
-                    resources("db.example/v2", &[("dbs", "Db"), ("dbs/status", "Db"), ("dbs/scale", "Scale")]),
-                ),
+                "/apis/db.example/v2" => {
+                    (200, resources("db.example/v2", &[("dbs", "Db"), ("dbs/status", "Db"), ("dbs/scale", "Scale")]))
+                }
                 "/apis/broken.example/v1" => (503, json!({"kind": "Status", "status": "Failure", "code": 503})),
                 _ => (404, json!({"kind": "Status", "status": "Failure", "code": 404})),
             }

@@ -246,7 +246,8 @@ impl Scale<'_> {
                 }
             }
             loop {
-                let next = tokio::time::timeout(PATIENCE, freed.recv()).await.context("a node loses its first taint")?;
+                let next =
+                    tokio::time::timeout(PATIENCE, freed.recv()).await.context("a node loses its first taint")?;
                 let (of, at) = next.context("the watch of nodes ended")?;
                 if of == node {
                     free.push(at.saturating_duration_since(start).as_secs_f64());

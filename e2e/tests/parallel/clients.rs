@@ -130,8 +130,8 @@ async fn without_a_difference(t: &Test) -> Result<()> {
         for how in [plain, &on_the_server] {
             apply(t, how, slice::from_ref(request)).await?;
             let after = t.stored(request).await?;
-            let same = after["spec"] == before["spec"]
-                && after["metadata"]["generation"] == before["metadata"]["generation"];
+            let same =
+                after["spec"] == before["spec"] && after["metadata"]["generation"] == before["metadata"]["generation"];
             ensure!(same, "applied again by {how:?}: {before} is {after}");
         }
     }

@@ -281,7 +281,8 @@ async fn a_statefulset_that_is_made_again_before_a_pass_begins_anew_with_the_pod
     let first = world.put(&format!("{SETS}db"), set(2, json!({})));
     world.pod("db-0", "n1", json!({}));
     world.pod("db-1", "n1", json!({}));
-    let policy = json!({"spec": {"persistentPodStateRetentionPolicy": "WhenDeleted", "persistentPodAnnotations": null}});
+    let policy =
+        json!({"spec": {"persistentPodStateRetentionPolicy": "WhenDeleted", "persistentPodAnnotations": null}});
     world.put(&format!("{STATES}keep"), state("keep", policy));
     world.settle("keep").await;
     let target = |world: &World| world.get(&format!("{STATES}keep")).unwrap()["status"]["targetUid"].clone();

@@ -828,7 +828,8 @@ async fn claims_of_a_large_set_wait_for_further_news_as_its_pods_do() {
     let has_pods = |pods: usize| {
         controller.common.memories.with(&key, |memory| AsMut::<Common>::as_mut(memory).pods = pods);
     };
-    let claim = json!({"metadata": {"name": "data-web-0", "namespace": "ns", "uid": "claim"}, "spec": {}, "status": {}});
+    let claim =
+        json!({"metadata": {"name": "data-web-0", "namespace": "ns", "uid": "claim"}, "spec": {}, "status": {}});
     let claim: Arc<SizedClaim> = Arc::new(serde_json::from_value(claim).unwrap());
     let change = Change::Applied { old: None, new: &claim, initial: false };
     has_pods(1000);

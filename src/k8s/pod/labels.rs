@@ -136,7 +136,9 @@ mod tests {
     #[test]
     fn what_pods_of_a_workload_have_in_common_is_held_once() {
         let pod = |ordinal: u32| {
-            of(json!({"app": "web", "zone": "a", labels::POD_NAME: format!("web-{ordinal}"), labels::POD_INDEX: ordinal.to_string()}))
+            of(
+                json!({"app": "web", "zone": "a", labels::POD_NAME: format!("web-{ordinal}"), labels::POD_INDEX: ordinal.to_string()}),
+            )
         };
         let (one, two) = (pod(1), pod(2));
         assert!(Arc::ptr_eq(&one.common, &two.common) && one != two && one == pod(1));

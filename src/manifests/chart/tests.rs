@@ -174,7 +174,9 @@ fn the_pods_of_each_role_can_be_placed_and_named_by_values() {
         let text = &rendered[&format!("templates/{file}")];
         let own = format!(r#"(dict "app.kubernetes.io/name" "kruise-rs" "control-plane" "{label}")"#);
         for line in [
-            format!(r#"      {{{{- with include "kruise-rs.podAnnotations" (list . .Values.{role}.podAnnotations) }}}}"#),
+            format!(
+                r#"      {{{{- with include "kruise-rs.podAnnotations" (list . .Values.{role}.podAnnotations) }}}}"#
+            ),
             format!(r#"      {{{{- with include "kruise-rs.podLabels" (list {own} .Values.{role}.podLabels) }}}}"#),
             format!("      priorityClassName: {{{{ .Values.{role}.priorityClassName | quote }}}}"),
         ] {
@@ -184,7 +186,10 @@ fn the_pods_of_each_role_can_be_placed_and_named_by_values() {
         let (before, after) = place.unwrap_or_else(|| panic!("{file} has no {affinity}"));
         assert!(after.trim_start().starts_with(&format!("{affinity}: {{{{- toYaml . | nindent")), "{file}");
         if affinity == "nodeAffinity" {
-            assert!(before.trim_end().ends_with("affinity:") && after.contains("\n        podAntiAffinity:\n"), "{file}");
+            assert!(
+                before.trim_end().ends_with("affinity:") && after.contains("\n        podAntiAffinity:\n"),
+                "{file}"
+            );
         }
     }
     let (values, shipped) = (yaml("values.yaml"), base());

@@ -148,9 +148,7 @@ fn trials(object: &Value, old: Option<&Value>, found: &mut Findings) -> Vec<Temp
         }
         if trials.len() == MOST_TRIALS || bytes > MOST_BYTES {
             let why = if bytes > MOST_BYTES { "their templates are too large" } else { "they are too many" };
-            found
-                .warnings
-                .push(format!("spec.topology.subsets[{index}] and those after it are not checked: {why}"));
+            found.warnings.push(format!("spec.topology.subsets[{index}] and those after it are not checked: {why}"));
             break;
         }
         match make::pod_template(&spec, subset, "revision", template.clone()) {

@@ -155,8 +155,7 @@ pub fn pod_template(
     put_nodes(&mut template, subset).map_err(|why| invalid("nodeSelectorTerm", why))?;
     match &subset.patch {
         Some(patch) => {
-            let mut patched =
-                strategic_merge::apply(&template, patch).map_err(|Invalid(why)| invalid("patch", why))?;
+            let mut patched = strategic_merge::apply(&template, patch).map_err(|Invalid(why)| invalid("patch", why))?;
             // By these its Pods are found.
             put_labels(&mut patched, &[(labels::SUBSET_NAME, &*subset.name), (labels::UNITED_REVISION, revision)]);
             Ok(patched)

@@ -234,7 +234,10 @@ fn terms_of_the_template_and_requirements_of_a_subset_do_not_multiply_without_li
     let with = |terms: usize, requirements: usize| {
         let own = json!({required: {"nodeSelectorTerms": vec![json!({}); terms]}});
         let term = json!({"matchExpressions": vec![json!({"key": "a"}); requirements]});
-        let spec = spec(ChildKind::CloneSet, json!({"spec": {"topology": {"subsets": [{"name": "b"}, {"name": "a", "nodeSelectorTerm": term}]}}}));
+        let spec = spec(
+            ChildKind::CloneSet,
+            json!({"spec": {"topology": {"subsets": [{"name": "b"}, {"name": "a", "nodeSelectorTerm": term}]}}}),
+        );
         let template = json!({"spec": {"affinity": {"nodeAffinity": own}}});
         make::pod_template(&spec, &spec.subsets[1], "r", template)
     };

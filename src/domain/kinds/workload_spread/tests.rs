@@ -396,7 +396,8 @@ fn a_pod_of_a_subset_is_byte_for_byte_what_openkruise_makes() {
 fn terms_of_a_pod_and_requirements_of_a_subset_do_not_multiply_without_limit() {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let with = |terms: usize, requirements: usize| {
-        let of_subset = json!({"matchExpressions": vec![json!({"key": "a"}); requirements], "matchFields": [{"key": "f"}]});
+        let of_subset =
+            json!({"matchExpressions": vec![json!({"key": "a"}); requirements], "matchFields": [{"key": "f"}]});
         let spec = subset(json!({"requiredNodeSelectorTerm": of_subset}));
         let pod = json!({"metadata": {}, "spec": {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": vec![json!({}); terms]}}}}});
         inject(&pod, &spec.subsets[0], None)

@@ -519,7 +519,8 @@ fn what_is_applied_again_changes_nothing_and_nobody_changes_what_is_noted() {
     forged[0]["statusContext"]["containerID"] = "containerd://forged".into();
     let mut half = noted.clone();
     half[0].as_object_mut().unwrap().remove("statusContext");
-    for containers in [forged, half, json!([]), json!([{"name": "plain"}, {"name": "other"}]), json!("x"), Value::Null] {
+    for containers in [forged, half, json!([]), json!([{"name": "plain"}, {"name": "other"}]), json!("x"), Value::Null]
+    {
         let (sent, admitted) = after(&list(&containers));
         assert_eq!(admitted, sent, "{containers}");
     }

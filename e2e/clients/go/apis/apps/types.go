@@ -439,7 +439,7 @@ type CloneSetUpdateStrategy struct {
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 	// How many Pods may be unavailable while others are updated: a number or a percentage, rounded up without maxSurge and down with it.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// How many Pods are kept on old revisions: a number or a percentage, rounded up.
+	// How many Pods are kept on old revisions: a number, or a percentage rounded up, but not all Pods by less than 100%.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 	// true: no Pod is updated.
 	Paused bool `json:"paused,omitempty"`
@@ -2114,6 +2114,8 @@ type PersistentPodStateStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration"`
 	// What is recorded of each Pod, by its name.
 	PodStates map[string]PersistentPodStateStatusPodStates `json:"podStates,omitempty"`
+	// The UID of the workload whose Pods are recorded: what is recorded goes with it, although another one of its name is made at once.
+	TargetUid string `json:"targetUid,omitempty"`
 }
 
 func (in *PersistentPodStateStatus) DeepCopyInto(out *PersistentPodStateStatus) {
@@ -3197,7 +3199,7 @@ type StatefulSetUpdateStrategyRollingUpdate struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// Seconds that a Pod has to be ready before it counts as available: 0 to 300.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
-	// How many Pods are kept on the old revision, those with the lowest ordinals: a number, or a percentage of replicas rounded up.
+	// How many Pods are kept on the old revision, those with the lowest ordinals: a number, or a percentage of replicas rounded up, but not all Pods by less than 100%.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 	// true: no Pod is updated.
 	Paused bool `json:"paused,omitempty"`

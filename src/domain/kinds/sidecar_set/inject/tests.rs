@@ -190,10 +190,8 @@ fn a_pod_with_tens_of_thousands_of_everything_is_gone_through_once() {
     let mut large = pod();
     let main = &mut large["spec"]["containers"][0];
     main["env"] = list(|i| json!({"name": format!("V{i}"), "value": "x"})).into();
-    main["volumeMounts"] = list(|i| {
-        json!({"name": "data", "mountPath": format!("/{}", i / 2), "subPathExpr": format!("$(V{i})")})
-    })
-    .into();
+    main["volumeMounts"] =
+        list(|i| json!({"name": "data", "mountPath": format!("/{}", i / 2), "subPathExpr": format!("$(V{i})")})).into();
     let mut shares = sidecar("log");
     shares["shareVolumePolicy"] = json!({"type": "enabled"});
     let made = after(&large, &json!({"containers": [shares]}));
