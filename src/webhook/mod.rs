@@ -163,7 +163,7 @@ const TABLE: &[&[Handler]] = &[
             "mcontainerrecreaterequest-update.kb.io",
             &["/mutate-apps-kruise-io-containerrecreaterequest-update"],
             REQUESTS.on(Operation::Update),
-            container_recreate_request::handle,
+            container_recreate_request::handle_update,
         )
         .when(spec_changed),
     ],

@@ -91,13 +91,8 @@ pub const OWN_NAMESPACE_RBAC: &[Rule] = &[Rule::new(&[""], &["pods"], &["list"])
 /// Answers the API server.
 pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
     Box::pin(async move {
-        if !request.sub_resource.is_empty() {
+        if request.operation != "CREATE" || !request.sub_resource.is_empty() {
             return Ok(Admitted::unchanged());
-        }
-        match request.operation.as_str() {
-            "CREATE" => {}
-            "UPDATE" => return Ok(noted_again(&request.object, &request.old_object)),
-            _ => return Ok(Admitted::unchanged()),
         }
         let dry_run = request.dry_run;
         let admission = check(&context.gates, request)?;
@@ -107,6 +102,16 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
                 READ_BUDGET.as_secs()
             )))
         })
+    })
+}
+
+/// Answers the API server for an update.
+pub fn handle_update(_: Arc<Context>, request: Request) -> BoxFuture<'static, Decision> {
+    Box::pin(async move {
+        if request.operation != "UPDATE" || !request.sub_resource.is_empty() {
+            return Ok(Admitted::unchanged());
+        }
+        Ok(noted_again(&request.object, &request.old_object))
     })
 }
 

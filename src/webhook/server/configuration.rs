@@ -547,12 +547,12 @@ mod tests {
     fn sw_e32_what_the_installer_changed_and_foreign_entries_stay() {
         let setting = Setting::of(FeatureGates::default());
         let mut config = setting.patched(setting.installed(Phase::Mutating), Phase::Mutating);
+        let at = entries(&config).iter().position(|name| *name == "mcloneset.kb.io").unwrap();
         for (field, value) in
             [("failurePolicy", json!("Ignore")), ("timeoutSeconds", json!(5)), ("namespaceSelector", json!({"a": 1}))]
         {
-            config["webhooks"][3][field] = value;
+            config["webhooks"][at][field] = value;
         }
-        assert_eq!(config["webhooks"][3]["name"], "mcloneset.kb.io");
         config["webhooks"].as_array_mut().unwrap().push(json!({ "name": "other.example.com", "clientConfig": {
             "service": { "namespace": "other", "name": "webhook", "path": "/mutate-pod" } } }));
         assert_eq!(setting.plan(&config, Phase::Mutating), Vec::<Value>::new());

@@ -152,7 +152,7 @@ pub fn pod_template(
         let index = spec.subsets.iter().position(|other| other.name == subset.name).unwrap_or_default();
         Invalid(format!("spec.topology.subsets[{index}].{field}: {why}"))
     };
-    put_nodes(&mut template, subset).map_err(|why| invalid("nodeSelectorTerm", why))?;
+    put_nodes(&mut template, subset).map_err(|Invalid(why)| invalid("nodeSelectorTerm", why))?;
     match &subset.patch {
         Some(patch) => {
             let mut patched = strategic_merge::apply(&template, patch).map_err(|Invalid(why)| invalid("patch", why))?;
@@ -184,7 +184,7 @@ fn object_in<'v>(parent: &'v mut Map<String, Value>, key: &str) -> &'v mut Map<S
 }
 
 /// Requirements on nodes go into each term that the template has: terms are alternatives.
-fn put_nodes(template: &mut Value, subset: &SubsetSpec) -> Result<(), String> {
+fn put_nodes(template: &mut Value, subset: &SubsetSpec) -> Result<(), Invalid> {
     let Some(template) = template.as_object_mut() else { return Ok(()) };
     if !(subset.expressions.is_empty() && subset.fields.is_empty()) {
         let spec = object_in(template, "spec");
@@ -196,7 +196,7 @@ fn put_nodes(template: &mut Value, subset: &SubsetSpec) -> Result<(), String> {
         }
         let many = terms.as_array().map_or(0, Vec::len);
         if let Some(why) = too_many_requirements(subset.expressions.len() + subset.fields.len(), many) {
-            return Err(why);
+            return Err(Invalid(why));
         }
         for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
             append(term, "matchExpressions", &subset.expressions);
