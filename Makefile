@@ -10,7 +10,7 @@ E2E_ARGS ?=
 # KEEP=1 leaves the cluster running
 KEEP  ?=
 # The build of the image under test: without the ten minutes of link-time optimisation. `make soak` tests the build of releases.
-QUICKER = $${KRUISE_E2E_PROFILE:-load}
+QUICKER = $${KRUISE_E2E_PROFILE:-trial}
 
 # the versions that a cluster is made of (docs/versions.md): make e2e KUBE=1.37 CONTAINERD=2
 KUBE       ?=
