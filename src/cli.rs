@@ -187,8 +187,8 @@ fn no_period(text: &str) -> Result<String, String> {
     match is_zero && text.contains('0') {
         true => Ok(text.to_owned()),
         false => {
-            Err("objects are looked at when something has changed or is due, and watches that are silent are opened \
-                      again; there is no period to set: leave the flag out, or set 0"
+            Err("there is no resync period: objects are reconciled when something changes or becomes due, and silent \
+                      watches are reopened; leave the flag out, or set it to 0"
                 .to_owned())
         }
     }

@@ -184,7 +184,7 @@ pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Send
         if runtimes.is_another(&version.runtime_name, &unused.path) {
             tracing::warn!(
                 unused = %unused.path.display(), runtime = version.runtime_name,
-                "two sockets have runtimes of this name, and one of them is not used; --socket-file says which one a daemon uses that starts"
+                "two sockets lead to runtimes of this name, and this one is not used; set --socket-file to choose one, and restart the daemon"
             );
         } else {
             tracing::debug!(unused = %unused.path.display(), "this socket is that of a runtime that is known");

@@ -11,7 +11,7 @@ pub const MOST_NODE_REQUIREMENTS: usize = 1_000;
 pub fn too_many_requirements(requirements: usize, terms: usize) -> Option<String> {
     (requirements.saturating_mul(terms) > MOST_NODE_REQUIREMENTS).then(|| {
         format!(
-            "{requirements} requirements on nodes go into each of {terms} nodeSelectorTerms of the Pod; want up to {MOST_NODE_REQUIREMENTS} in all"
+            "{requirements} node requirements would be added to each of the {terms} nodeSelectorTerms of the Pod; want at most {MOST_NODE_REQUIREMENTS} in all"
         )
     })
 }

@@ -226,7 +226,7 @@ pub async fn run(args: ManagerArgs, gates: FeatureGates, client: Client, shutdow
     let chosen = controllers::select(&args.controllers)?;
     tracing::info!(%gates, namespace = args.own_namespace, "manager starts");
     for gate in gates.without_effect() {
-        tracing::warn!(gate, "this feature gate is on, and nothing is done for it: what relied on it does not happen");
+        tracing::warn!(gate, "this feature gate is on but has no effect in kruise-rs: do not rely on it");
     }
     let needed = CRDS.iter().filter(|crd| chosen.iter().any(|controller| controller.needs_crd == Some(crd.name)));
     tokio::select! {

@@ -205,7 +205,7 @@ impl Controller {
             true => {
                 format!("missed {number} since {first}: startingDeadlineSeconds have passed since the last one, {last}")
             }
-            false => format!("missed {number} since {first}: of those that were due, only the job of {last} was made"),
+            false => format!("missed {number} since {first}: only the latest job, of {last}, was made"),
         };
         tracing::warn!(cron = %ObjectKey::of(cron), message, "missed times of its schedule");
         self.context.events.warning(&reference(cron), "MissedSchedule", &message);

@@ -383,7 +383,7 @@ impl Controller {
     fn report_not_deleted(&self, counted: &Counted, pods: &[Arc<PodView>]) {
         for name in &counted.not_deleted {
             if let Some(pod) = pods.iter().find(|pod| pod.name() == name) {
-                let message = "Its deletion was let through by a PodUnavailableBudget and has not come about";
+                let message = "A PodUnavailableBudget allowed its deletion, but it was not deleted";
                 self.context.events.warning(&pod.reference(), "NotDeleted", message);
             }
         }
@@ -413,7 +413,7 @@ impl Controller {
             for Suspect { pod, .. } in breaches {
                 self.breaches.inc();
                 let message = format!(
-                    "Pod {} was deleted without consent, and {} of {} Pods that have to stay are available: was the webhook away?",
+                    "Pod {} was deleted without the consent of this budget, and only {} of the {} Pods that have to stay are available: was the webhook down?",
                     pod.name(),
                     status.current_available,
                     status.desired_available

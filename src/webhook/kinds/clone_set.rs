@@ -143,7 +143,7 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
     if pods.len() > MOST_READ {
         let left = pods.len() - MOST_READ;
         judged.found.warnings.push(format!(
-            "spec.scaleStrategy.podsToDelete: {left} new names are not checked: up to {MOST_READ} at once are; names of other Pods are dropped"
+            "spec.scaleStrategy.podsToDelete: only the first {MOST_READ} new names were checked, and {left} were not; names that are not Pods of this CloneSet are removed from the list"
         ));
         pods.truncate(MOST_READ);
     }

@@ -54,7 +54,8 @@ pub fn status(
         // It passes by itself; without a slot in between nobody misses anything.
         (Ok(spec), None) => match plan.ahead.filter(|ahead| spec.schedule.loses_before(*ahead, now)) {
             Some(ahead) => {
-                let message = format!("status.lastScheduleTime lies ahead: no job is made before {}", rfc3339(ahead));
+                let message =
+                    format!("status.lastScheduleTime is in the future: no job is made before {}", rfc3339(ahead));
                 (RECONCILING, "LastScheduleAhead", message)
             }
             None if plan.next.is_none() => {

@@ -304,7 +304,9 @@ fn outcome(
     let refused = nodes.iter().find_map(|node| node.refused.as_ref().map(|why| (&node.name, why)));
     match refused {
         Some((node, why)) => ("NodeRefuses", format!("node {node}: {why}")),
-        None if nodes.is_empty() && *joining > 0 => ("WaitingForNodes", "nodes that joined get ready first".into()),
+        None if nodes.is_empty() && *joining > 0 => {
+            ("WaitingForNodes", "waiting until the nodes that joined are ready".into())
+        }
         None if nodes.is_empty() => ("NoNodes", "no node is selected".into()),
         None if active > 0 => ("Pulling", format!("up to {} nodes pull at a time{}", job.parallelism, failures(nodes))),
         None if waiting > 0 => (PAUSED, "spec.parallelism is 0: no further node begins".into()),

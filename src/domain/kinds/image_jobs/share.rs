@@ -79,7 +79,7 @@ pub enum NoRoom {
     /// The namespace has its share.
     #[error(
         "its NodeImage has {all} {what}, {own} of them for this namespace, and the job takes {more} more; the last {kept} \
-         of {most} are for namespaces with at most {share}"
+         of {most} are reserved for namespaces with at most {share}"
     )]
     Namespace {
         /// Of what.
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(
             admit(&images(&[("a", 200, 1)]), "a", "new").unwrap_err().to_string(),
             "its NodeImage has 200 images, 200 of them for this namespace, and the job takes 1 more; the last 64 of 256 \
-             are for namespaces with at most 32"
+             are reserved for namespaces with at most 32"
         );
         assert_eq!(
             admit(&images(&[("a", 1, 1024)]), "b", "new").unwrap_err().to_string(),

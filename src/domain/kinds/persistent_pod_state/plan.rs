@@ -361,9 +361,9 @@ fn progress(plan: &StatePlan, facts: &StateFacts, target: &str) -> (&'static str
     }
     if let Some(pod) = plan.left_out.first() {
         let message = format!(
-            "what is to be recorded is too much, for example of Pod {pod}; want annotations of up to {LONGEST_VALUE} bytes each, and {MOST_BYTES} bytes of all Pods together"
+            "there is too much to record, for example for Pod {pod}; want annotations of up to {LONGEST_VALUE} bytes each, and up to {MOST_BYTES} bytes for all Pods together"
         );
         return (conditions::STALLED, "TooLarge", message);
     }
-    (conditions::READY, "Recorded", "of every Pod that is Ready, its place is recorded".into())
+    (conditions::READY, "Recorded", "the place of every Ready Pod is recorded".into())
 }

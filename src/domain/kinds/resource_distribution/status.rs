@@ -95,7 +95,7 @@ fn progress(counts: &Counts, status: &ResourceDistributionStatus, situation: &Si
             return Progress::Stalled { reason: "InvalidSpec".into(), message: cut(why) };
         }
         Situation::Unwatched => {
-            let message = "the ConfigMaps cannot be read: with the feature gate goes the component resource-distribution, which gives the right to list and watch them";
+            let message = "the ConfigMaps cannot be read: install the component resource-distribution, which grants the right to list and watch them";
             return waiting("ConfigMapsNotRead", message.into());
         }
         Situation::Reference(reason, why) => {

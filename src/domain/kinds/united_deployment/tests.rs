@@ -245,8 +245,10 @@ fn terms_of_the_template_and_requirements_of_a_subset_do_not_multiply_without_li
     for (terms, requirements) in [(20, 51), (30_000, 10_000)] {
         let Err(Invalid(why)) = with(terms, requirements) else { panic!("{terms} {requirements}") };
         let at = "spec.topology.subsets[1].nodeSelectorTerm";
-        let of = format!("{requirements} requirements on nodes go into each of {terms} nodeSelectorTerms of the Pod");
-        assert_eq!(why, format!("{at}: {of}; want up to 1000 in all"));
+        let of = format!(
+            "{requirements} node requirements would be added to each of the {terms} nodeSelectorTerms of the Pod"
+        );
+        assert_eq!(why, format!("{at}: {of}; want at most 1000 in all"));
     }
 }
 

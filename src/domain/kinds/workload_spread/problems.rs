@@ -110,7 +110,7 @@ fn patch_problems(patch: &Value) -> impl Iterator<Item = SpreadProblem> {
     let metadata = &patch["metadata"];
     let fixed = FIXED_FIELDS.iter().filter(|key| metadata.get(**key).is_some());
     let fixed =
-        fixed.map(|key| (format!("metadata.{key}"), "not allowed; it says which Pod it is, and whose".to_owned()));
+        fixed.map(|key| (format!("metadata.{key}"), "not allowed; it identifies the Pod or its owner".to_owned()));
     let identity = FIXED_LABELS.iter().filter(|key| metadata["labels"].get(**key).is_some());
     let identity = identity.map(|key| {
         (format!("metadata.labels[{key}]"), "not allowed; its controller knows the Pod by this label".to_owned())

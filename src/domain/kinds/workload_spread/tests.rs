@@ -409,7 +409,7 @@ fn terms_of_a_pod_and_requirements_of_a_subset_do_not_multiply_without_limit() {
         assert_eq!(
             why,
             format!(
-                "subset \"a\": {each} requirements on nodes go into each of {terms} nodeSelectorTerms of the Pod; want up to 1000 in all"
+                "subset \"a\": {each} node requirements would be added to each of the {terms} nodeSelectorTerms of the Pod; want at most 1000 in all"
             )
         );
     }
@@ -1218,11 +1218,11 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         (two(json!("60%"), json!("60%")), "spec.subsets", "120% together"),
         (two(json!("30%"), json!("60%")), "spec.subsets", "90% together"),
         (subsets(json!([{"name": "a", "patch": "x"}])), "spec.subsets[0].patch", "want an object"),
-        (patched(json!({"metadata": {"name": "x"}})), "spec.subsets[0].patch.metadata.name", "which Pod it is"),
+        (patched(json!({"metadata": {"name": "x"}})), "spec.subsets[0].patch.metadata.name", "identifies the Pod"),
         (
             patched(json!({"metadata": {"ownerReferences": null}})),
             "spec.subsets[0].patch.metadata.ownerReferences",
-            "and whose",
+            "or its owner",
         ),
         (
             patched(json!({"metadata": {"labels": {"pod-template-hash": "h"}}})),

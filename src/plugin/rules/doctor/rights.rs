@@ -175,7 +175,7 @@ pub fn feature_gates(config_map: &Fact) -> (Finding, FeatureGates) {
         Ok(gates) => match gates.without_effect().as_slice() {
             [] => (ok(CHECK, gates.to_string()), gates),
             idle => {
-                let text = format!("{gates}; on, and nothing is done for them: {}", idle.join(", "));
+                let text = format!("{gates}; on but without effect: {}", idle.join(", "));
                 (finding(CHECK, Verdict::Warn, text, "remove them, so that nobody relies on them"), gates)
             }
         },

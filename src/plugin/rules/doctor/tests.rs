@@ -328,7 +328,7 @@ fn gates_that_are_on_and_do_nothing_are_named() {
     assert_eq!(with("").verdict, Verdict::Ok);
     let finding = with("SidecarTerminator=true,EnhancedLivenessProbe=true");
     assert_eq!(finding.verdict, Verdict::Warn);
-    assert!(finding.text.ends_with("nothing is done for them: EnhancedLivenessProbe"), "{}", finding.text);
+    assert!(finding.text.ends_with("on but without effect: EnhancedLivenessProbe"), "{}", finding.text);
 }
 
 #[test]

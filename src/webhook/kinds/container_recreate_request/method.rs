@@ -158,7 +158,7 @@ fn pod_spec(
             .map_err(|why| denied(&why.to_string()))?;
         if !image_is_settled(pod, definition, &own_status.image) {
             return Err(denied(&format!(
-                "its image is {:?}, its status shows {:?}: perhaps kubelet has not carried out a change of the image yet, so what the tag means on the node is not sure",
+                "its image is {:?}, its status shows {:?}: kubelet may not have applied a change of the image yet, so it is uncertain which image the tag means on the node",
                 definition.image, own_status.image
             )));
         }
@@ -178,7 +178,7 @@ fn pod_spec(
             warnings.push(format!("{at} has restartPolicy {policy}: a start that fails is not tried again"));
         } else if pulls_always {
             warnings.push(format!(
-                "{at} has imagePullPolicy Always: kubelet stops it before it asks the registry, so without the registry it stays down until that answers"
+                "{at} has imagePullPolicy Always: kubelet stops it before it asks the registry, so while the registry does not answer, it stays down"
             ));
         }
         if !choice.wait.is_zero() {
