@@ -102,8 +102,8 @@ pub struct UpdateStrategy {
     /// ReCreate (the default), InPlaceIfPossible, InPlaceOnly or OnDelete.
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub type_: String,
-    /// How many Pods are kept on old revisions: a number, or a percentage rounded up, but not all Pods by less than 100%.
-    /// Default 0.
+    /// How many Pods are kept on old revisions: a number, or a percentage rounded up. With two replicas or more, less
+    /// than 100% leaves at least one Pod to be updated. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<IntOrString>,
     /// How many Pods may be unavailable while others are updated: a number or a percentage, rounded up without maxSurge
@@ -230,7 +230,7 @@ pub struct CloneSetCondition {
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
-    /// When it was last looked at with a result.
+    /// Progressing only: when the roll-out last made progress or the reason changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date_time")]
     pub last_update_time: Option<Timestamp>,

@@ -72,8 +72,8 @@ pub struct DaemonSetSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DaemonSetScaleStrategy {
-    /// true: Pods are added as far as the partition goes: on so many nodes that the others stay without a Pod. The annotation
-    /// `daemonset.kruise.io/progressive-create-pod: "true"` says the same.
+    /// true: the partition holds back creations as well as updates: once all nodes but those of the partition have a Pod of
+    /// the new revision, no further Pod is created. The annotation `daemonset.kruise.io/progressive-create-pod: "true"` says the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitioned_scaling: Option<bool>,
 }

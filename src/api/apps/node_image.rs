@@ -54,9 +54,9 @@ pub struct NodeImageSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpec {
-    /// Secrets with credentials for the registry. One that an ImagePullJob names is for the tags alone that a job of its
-    /// namespace wants; one that was written by hand is for the tags that no job wants, and who writes it needs the right to
-    /// get it.
+    /// Secrets with credentials for the registry. A Secret that an ImagePullJob names is used only for the tags that a job of
+    /// its namespace wants. One that was written by hand is used for the tags that no job wants; whoever writes it needs the
+    /// right to get it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pull_secrets: Vec<SecretReference>,
     /// Labels and annotations that are handed to the container runtime with the pull.
@@ -113,7 +113,7 @@ pub struct ImageTagSpec {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub version: i64,
-    /// IfNotPresent: an image that the node has is as good as pulled. Always, or nothing: the registry is asked.
+    /// IfNotPresent: an image that the node has is not pulled again. Always, or empty: the registry is asked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image_pull_policy: String,
     /// Fields of a newer release, kept as they are.

@@ -94,7 +94,7 @@ pub struct ContainerProbeState {
     pub name: String,
     /// Succeeded, Failed, or Unknown: the container has started, and nothing is known yet.
     pub state: String,
-    /// When the state or the message was found to be another one.
+    /// When the state or the message last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date_time")]
     pub last_probe_time: Option<Timestamp>,

@@ -107,15 +107,15 @@ pub struct PersistentPodStateStatus {
     /// The generation of the spec that this status is about.
     #[serde(default)]
     pub observed_generation: i64,
-    /// The UID of the workload whose Pods are recorded: what is recorded goes with it, although another one of its name is
-    /// made at once. Empty: what is recorded is of whatever has the name.
+    /// UID of the workload whose Pods are recorded. When another workload gets its name, the records are dropped. Empty: the
+    /// records belong to whichever workload has the name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target_uid: String,
     /// What is recorded of each Pod, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "pod_states")]
     pub pod_states: BTreeMap<String, PodState>,
-    /// Ready: what is to be recorded of every Pod that is Ready is recorded. Reconciling and Stalled say what keeps it.
+    /// Ready: the place of every Ready Pod is recorded. Reconciling and Stalled say what prevents that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

@@ -46,8 +46,8 @@ pub struct MarkedProbe {
     pub name: String,
     /// The container that is probed. A Pod that has no such container is left out.
     pub container_name: String,
-    /// How: exec, httpGet or tcpSocket, always in the container or at the Pod's own address. Not those of kubelet are the
-    /// defaults: periodSeconds 1, timeoutSeconds 1, successThreshold 1, failureThreshold 1, initialDelaySeconds 1 (from the
+    /// How: exec, httpGet or tcpSocket, always in the container or at the Pod's own address. The defaults differ from
+    /// kubelet's: periodSeconds 1, timeoutSeconds 1, successThreshold 1, failureThreshold 1, initialDelaySeconds 1 (from the
     /// start of the container). timeoutSeconds is at most 60. The output of a command, or the body of an answer, becomes the
     /// message (up to 1,024 bytes).
     #[schemars(schema_with = "probe")]
@@ -92,13 +92,13 @@ pub struct PodProbeMarkerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// What Kubernetes says of fields of a probe is about kubelet's: other defaults, and fields that are of no use here.
+/// Descriptions that replace those of Kubernetes: the defaults differ here, and two fields are of no use.
 const MEANINGS: [(&str, &str); 7] = [
-    ("initialDelaySeconds", "Seconds from the start of the container to the first probe. Default 1; 0 is as 1."),
+    ("initialDelaySeconds", "Seconds from the start of the container to the first probe. Default 1; 0 means 1."),
     ("periodSeconds", "Seconds between two probes. Default 1."),
     ("timeoutSeconds", "Seconds after which a probe has failed. Default 1, at most 60."),
-    ("successThreshold", "So many successes in a row make the state Succeeded. Default 1."),
-    ("failureThreshold", "So many failures in a row make the state Failed. Default 1."),
+    ("successThreshold", "How many successes in a row make the state Succeeded. Default 1."),
+    ("failureThreshold", "How many failures in a row make the state Failed. Default 1."),
     ("terminationGracePeriodSeconds", "Without effect: a probe never ends a container."),
     ("grpc", "Refused: want exec, httpGet or tcpSocket."),
 ];

@@ -42,7 +42,7 @@ use crate::conditions;
     printcolumn = r#"{"name":"READY","type":"integer","jsonPath":".status.readyPods","description":"Of them, those that are ready"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"UNINJECTED","type":"integer","jsonPath":".status.uninjectedPods","description":"Pods that are to have its containers and do not","priority":1}"#,
-    printcolumn = r#"{"name":"NOT-UPGRADABLE","type":"integer","jsonPath":".status.notUpgradablePods","description":"Pods that only another Pod in their place can bring up to date","priority":1}"#
+    printcolumn = r#"{"name":"NOT-UPGRADABLE","type":"integer","jsonPath":".status.notUpgradablePods","description":"Pods that have to be replaced to be up to date","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarSetSpec {
@@ -81,7 +81,7 @@ pub struct SidecarSetSpec {
     /// Annotations that the Pods get. The ConfigMap kruise-configuration says which are allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patch_pod_metadata: Vec<PatchPodMetadata>,
-    /// A name for what the containers are now, by which injectionStrategy can find it later. A value such as a label has. The
+    /// A name for the present containers, by which injectionStrategy can refer to them later: a valid label value. The
     /// label `apps.kruise.io/sidecarset-custom-version` says the same; admission copies it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub custom_version: String,
@@ -184,7 +184,7 @@ pub struct UpgradeStrategy {
     /// two takes over from the other. It cannot be changed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub upgrade_type: String,
-    /// With HotUpgrade, the image of that one of the two which is not at work. Needed then.
+    /// The image of the idle one of the two containers. Required with HotUpgrade.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hot_upgrade_empty_image: String,
 }
@@ -240,13 +240,13 @@ pub struct PodFieldRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourcesPolicy {
-    /// sum or max: what becomes of those of several containers.
+    /// sum or max: how the values of several containers are combined.
     #[schemars(extend("enum" = ["sum", "max"]))]
     pub target_containers_mode: String,
     /// Which containers of the Pod count: a regular expression that fits a part of their names. Default `.*`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub target_containers_name_regex: String,
-    /// What is made of them.
+    /// How the sidecar's limits and requests are computed from them.
     pub resources_expr: ResourcesExpressions,
 }
 
@@ -254,10 +254,10 @@ pub struct ResourcesPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ResourcesExpressions {
-    /// Of the limits. None where one of the containers has no limit.
+    /// The sidecar's limits, from those of the containers. It gets none if one of the containers has no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<ResourceExpression>,
-    /// Of the requests. Of a container without one it is 0.
+    /// The sidecar's requests, from those of the containers. A container without a request counts as 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<ResourceExpression>,
 }
@@ -292,8 +292,8 @@ pub struct SidecarSetUpdateStrategy {
     /// Only Pods with these labels are updated. Not together with partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// How many Pods are kept as they are: a number, or a percentage rounded up, but not all Pods by less than 100%.
-    /// Default 0.
+    /// How many Pods are kept as they are: a number, or a percentage rounded up. With two Pods or more, less than
+    /// 100% leaves at least one to be updated. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<IntOrString>,
     /// How many Pods may be unavailable while others are updated: a number, or a percentage rounded up. Default 1.

@@ -113,7 +113,7 @@ pub struct VolumeClaimUpdateStrategy {
 #[serde(rename_all = "camelCase", default)]
 pub struct StatefulSetScaleStrategy {
     /// How many Pods may be unavailable while Pods are added: a number, or a percentage of replicas rounded down, at least
-    /// 1. Default: no limit. Only with podManagementPolicy Parallel does it change anything.
+    /// 1. Default: no limit. It has no effect unless podManagementPolicy is Parallel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
 }
@@ -155,7 +155,7 @@ pub struct StatefulSetUpdateStrategy {
 #[serde(rename_all = "camelCase", default)]
 pub struct RollingUpdate {
     /// How many Pods are kept on the old revision, those with the lowest ordinals: a number, or a percentage of replicas
-    /// rounded up, but not all Pods by less than 100%. Default 0.
+    /// rounded up. With two replicas or more, less than 100% leaves at least one Pod to be updated. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<IntOrString>,
     /// How many Pods may be unavailable during an update: a number, or a percentage of replicas rounded down, at least 1.

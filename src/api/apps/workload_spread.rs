@@ -140,7 +140,7 @@ pub struct SpreadStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SpreadAdaptive {
-    /// Accepted for OpenKruise's sake; nothing depends on it.
+    /// Accepted for compatibility with OpenKruise; has no effect.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_simulation_schedule: bool,
     /// Seconds after which a Pod that found no node is evicted, so that another one is made in the next subset. Default 0:
@@ -161,7 +161,7 @@ pub struct WorkloadSpreadStatus {
     /// The subsets, by version of the workload: during a roll-out each version has its own room. New Pods are counted here.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub versioned_subset_statuses: BTreeMap<String, Vec<SpreadSubsetStatus>>,
-    /// Ready: the Pods are counted, and none is on its way. Reconciling and Stalled say what keeps it.
+    /// Ready: the Pods are counted, and none is on its way. Reconciling and Stalled say what prevents that.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

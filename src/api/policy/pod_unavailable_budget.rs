@@ -24,7 +24,7 @@ use crate::{conditions, rules::optional_selector_stays};
     kind = "PodUnavailableBudget",
     namespaced,
     shortname = "pub",
-    doc = "PodUnavailableBudget limits how many Pods may be out of service at a time because somebody wanted it: deletion, eviction and, with the feature gate PodUnavailableBudgetUpdateGate, updates in place, resizes and container restarts. What would take more is refused. A PodDisruptionBudget knows evictions only; the two are independent of each other.",
+    doc = "PodUnavailableBudget limits how many Pods are out of service at a time: it refuses deletions, evictions and, with the feature gate PodUnavailableBudgetUpdateGate, updates in place, resizes and container restarts that would exceed the limit. A PodDisruptionBudget covers evictions only; the two are independent of each other.",
     status = "PodUnavailableBudgetStatus",
     derive = "Default",
     derive = "PartialEq",
@@ -93,12 +93,12 @@ pub struct PodUnavailableBudgetStatus {
     /// own.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
-    /// Pods whose deletion or eviction was let through and is not seen yet, with the moment. An entry ends after 20
+    /// Pods whose deletion or eviction was allowed but not observed yet, with the time of consent. An entry ends after 20
     /// seconds at the latest.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "moments")]
     pub disrupted_pods: BTreeMap<String, Timestamp>,
-    /// Pods whose update, resize or container restart was let through and is not done yet, with the moment. An entry ends
+    /// Pods whose update, resize or container restart was allowed but is not done yet, with the time of consent. An entry ends
     /// after 10 seconds at the latest, or with the container restart.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "moments")]
@@ -115,8 +115,7 @@ pub struct PodUnavailableBudgetStatus {
     /// Pods that there should be: the basis of shares.
     #[serde(default)]
     pub total_replicas: i32,
-    /// Labels of the Pods of targetRef, where the scale subresource has them: so that whoever asks for consent needs no
-    /// right to read it.
+    /// The selector of the Pods of targetRef, from its scale subresource, so that the webhook needs no right to read that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
     /// Resolved: whether the Pods and their number could be found. ProtectsUpdates: whether updates in place are guarded.
