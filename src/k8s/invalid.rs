@@ -6,6 +6,21 @@
 #[error("{0}")]
 pub struct Invalid(pub String);
 
+/// One field that does not fit the rest of its object, for whoever reports fields and messages apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidField {
+    /// Its path.
+    pub field: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl From<InvalidField> for Invalid {
+    fn from(InvalidField { field, why }: InvalidField) -> Self {
+        Self(format!("{field}: {why}"))
+    }
+}
+
 impl From<Invalid> for String {
     fn from(Invalid(why): Invalid) -> Self {
         why

@@ -22,7 +22,7 @@ use crate::{
         spec::{ChildKind, UnitedSpec},
         typed::typed,
     },
-    k8s::{pod_template::Trial, rbac::Rule},
+    k8s::{invalid::InvalidField, pod_template::Trial, rbac::Rule},
     runtime::pod_template::{self, Answer, Refused},
     webhook::{
         Context,
@@ -156,16 +156,7 @@ fn trials(object: &Value, old: Option<&Value>, found: &mut Findings) -> Vec<Temp
                 bytes += template.to_string().len();
                 trials.push(TemplateTrial { subset: Some(index), template, claims: claims.clone() });
             }
-            Err(error) => {
-                let why = error.to_string();
-                let at = format!("spec.topology.subsets[{index}]");
-                let of = |field: &str| why.strip_prefix(&format!("{at}.{field}: "));
-                let (field, why) = match of("nodeSelectorTerm") {
-                    Some(why) => ("nodeSelectorTerm", why),
-                    None => ("patch", of("patch").unwrap_or(&why)),
-                };
-                found.deny(format!("{at}.{field}"), why);
-            }
+            Err(InvalidField { field, why }) => found.deny(field, why),
         }
     }
     trials

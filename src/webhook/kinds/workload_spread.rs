@@ -22,7 +22,11 @@ use crate::{
         problems::{MOST_SUBSETS, SpreadProblem, problems},
         spec::{SpreadSpec, SubsetSpec, TargetKind},
     },
-    k8s::{invalid::Invalid, pod_template::Trial, rbac::Rule},
+    k8s::{
+        invalid::{Invalid, InvalidField},
+        pod_template::Trial,
+        rbac::Rule,
+    },
     runtime::{
         kruise_configuration as configuration,
         object::{self, Found},
@@ -225,9 +229,8 @@ fn trials(
         }
         match made {
             Ok(template) => trials.push(SubsetTrial { index, template }),
-            Err(Invalid(message)) => {
-                let field = if message.starts_with("the patch ") { "patch" } else { "requiredNodeSelectorTerm" };
-                causes.push(Cause { field: format!("spec.subsets[{index}].{field}"), message });
+            Err(InvalidField { field, why }) => {
+                causes.push(Cause { field: format!("spec.subsets[{index}].{field}"), message: why });
             }
         }
     }

@@ -342,8 +342,7 @@ impl Spreads {
     }
 
     async fn place_in(self: &Arc<Self>, spread: &Arc<WorkloadSpread>, pod: &Value) -> Result<Option<Value>, Unplaced> {
-        let unusable = |Invalid(why): Invalid| Unplaced::Unusable(why);
-        let spec = Arc::new(SpreadSpec::of(spread).map_err(unusable)?);
+        let spec = Arc::new(SpreadSpec::of(spread).map_err(|Invalid(why)| Unplaced::Unusable(why))?);
         let in_subset = |index, key| PlaceOfPod { spec: spec.clone(), index, key, there: 0, total: 0 };
         let place = if spec.target_kind.has_ordinals() {
             in_subset(self.by_ordinal(spread, &spec, pod).await?, None)
@@ -374,7 +373,7 @@ impl Spreads {
         let uid = key.as_deref().filter(|_| subset.max.is_some());
         let cost = spec.target_kind.regards_costs().then(|| self.cost(spread, &spec, (index, there), total)).flatten();
         let note = Note { matched: annotation(&spec.name, &subset.name, uid), cost };
-        let made = inject::inject(pod, subset, Some(&note)).map_err(unusable)?;
+        let made = inject::inject(pod, subset, Some(&note)).map_err(|invalid| Unplaced::Unusable(invalid.why))?;
         if !inject::changes_labels(pod, &made) {
             return Ok(Some(made));
         }

@@ -7,7 +7,11 @@ use super::spec::{ChildKind, SubsetSpec, UnitedSpec};
 use crate::{
     api::labels,
     domain::workload::owner::OwnerRef,
-    k8s::{invalid::Invalid, limits::too_many_requirements, merge_patch, name, strategic_merge},
+    k8s::{
+        invalid::{Invalid, InvalidField},
+        limits::too_many_requirements,
+        merge_patch, name, strategic_merge,
+    },
 };
 
 /// What is written into the workload of a subset besides its template.
@@ -146,11 +150,11 @@ pub fn pod_template(
     subset: &SubsetSpec,
     revision: &str,
     mut template: Value,
-) -> Result<Value, Invalid> {
+) -> Result<Value, InvalidField> {
     put_labels(&mut template, &[(labels::SUBSET_NAME, &*subset.name), (labels::UNITED_REVISION, revision)]);
     let invalid = |field: &str, why: String| {
         let index = spec.subsets.iter().position(|other| other.name == subset.name).unwrap_or_default();
-        Invalid(format!("spec.topology.subsets[{index}].{field}: {why}"))
+        InvalidField { field: format!("spec.topology.subsets[{index}].{field}"), why }
     };
     put_nodes(&mut template, subset).map_err(|Invalid(why)| invalid("nodeSelectorTerm", why))?;
     match &subset.patch {

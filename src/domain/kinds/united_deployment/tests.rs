@@ -19,7 +19,7 @@ use crate::{
         labels,
     },
     domain::workload::{owner::OwnerRef, subset::SCHEDULABLE},
-    k8s::{invalid::Invalid, pod::PodView, revision, time::Now},
+    k8s::{invalid::InvalidField, pod::PodView, revision, time::Now},
 };
 
 const RECORDED: &str = include_str!("testdata/recorded.json");
@@ -243,12 +243,12 @@ fn terms_of_the_template_and_requirements_of_a_subset_do_not_multiply_without_li
     };
     assert!(with(20, 50).is_ok() && with(0, 1000).is_ok());
     for (terms, requirements) in [(20, 51), (30_000, 10_000)] {
-        let Err(Invalid(why)) = with(terms, requirements) else { panic!("{terms} {requirements}") };
-        let at = "spec.topology.subsets[1].nodeSelectorTerm";
+        let Err(InvalidField { field, why }) = with(terms, requirements) else { panic!("{terms} {requirements}") };
         let of = format!(
             "{requirements} node requirements would be added to each of the {terms} nodeSelectorTerms of the Pod"
         );
-        assert_eq!(why, format!("{at}: {of}; want at most 1000 in all"));
+        assert_eq!(field, "spec.topology.subsets[1].nodeSelectorTerm");
+        assert_eq!(why, format!("{of}; want at most 1000 in all"));
     }
 }
 

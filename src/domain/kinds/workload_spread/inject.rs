@@ -5,7 +5,11 @@ use serde_json::{Map, Value, json};
 use super::spec::SubsetSpec;
 use crate::{
     api::labels,
-    k8s::{invalid::Invalid, limits::too_many_requirements, strategic_merge},
+    k8s::{
+        invalid::{Invalid, InvalidField},
+        limits::too_many_requirements,
+        strategic_merge,
+    },
 };
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -68,8 +72,8 @@ pub struct Note {
 /// status is left out.
 ///
 /// # Errors
-/// The patch does not fit: the field of it, and why.
-pub fn inject(pod: &Value, subset: &SubsetSpec, note: Option<&Note>) -> Result<Value, Invalid> {
+/// A field of the subset does not fit the Pod: its patch, or its required nodes.
+pub fn inject(pod: &Value, subset: &SubsetSpec, note: Option<&Note>) -> Result<Value, InvalidField> {
     let mut wanted = pod.clone();
     place(&mut wanted, subset)?;
     if let Some(patch) = &subset.patch {
@@ -78,7 +82,7 @@ pub fn inject(pod: &Value, subset: &SubsetSpec, note: Option<&Note>) -> Result<V
             class.filter(|class| !class.is_empty()).map(str::to_owned)
         };
         let patched = strategic_merge::apply(&wanted, patch)
-            .map_err(|Invalid(why)| Invalid(format!("the patch of subset {:?}: {why}", subset.name)))?;
+            .map_err(|Invalid(why)| invalid("patch", format!("the patch of subset {:?}: {why}", subset.name)))?;
         let has_other_class = class(&patched) != class(&wanted);
         wanted = kept(&wanted, patched);
         if has_other_class && let Some(spec) = wanted.get_mut("spec").and_then(Value::as_object_mut) {
@@ -177,11 +181,15 @@ fn selected_by(selector: &Value) -> Vec<&str> {
     labels.chain(expressions.filter_map(|expression| expression["key"].as_str())).collect()
 }
 
+fn invalid(field: &str, why: String) -> InvalidField {
+    InvalidField { field: field.to_owned(), why }
+}
+
 /// Tolerations and nodes. The terms that a Pod has are alternatives, so what is required goes into each of them.
 ///
 /// # Errors
 /// That would be too many.
-pub fn place(pod: &mut Value, subset: &SubsetSpec) -> Result<(), Invalid> {
+pub fn place(pod: &mut Value, subset: &SubsetSpec) -> Result<(), InvalidField> {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
     append(spec, "tolerations", &subset.tolerations);
     let affinity = object_in(object_in(spec, "affinity"), "nodeAffinity");
@@ -196,7 +204,7 @@ pub fn place(pod: &mut Value, subset: &SubsetSpec) -> Result<(), Invalid> {
         .map(|key| (key, required.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()));
     let requirements = lists.iter().map(|(_, list)| list.len()).sum();
     if let Some(why) = too_many_requirements(requirements, terms.as_array().map_or(0, Vec::len)) {
-        return Err(Invalid(format!("subset {:?}: {why}", subset.name)));
+        return Err(invalid("requiredNodeSelectorTerm", format!("subset {:?}: {why}", subset.name)));
     }
     for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         for (key, list) in lists {

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     api::apps::workload_spread::{SpreadSubsetStatus, WorkloadSpread, WorkloadSpreadStatus},
     k8s::{
-        invalid::Invalid,
+        invalid::{Invalid, InvalidField},
         node::NodeView,
         pod::PodView,
         time::{Now, rfc3339},
@@ -404,8 +404,9 @@ fn terms_of_a_pod_and_requirements_of_a_subset_do_not_multiply_without_limit() {
     };
     assert!(with(20, 49).is_ok() && with(0, 30_000).is_ok());
     for (terms, requirements) in [(20, 50), (30_000, 30_000)] {
-        let Err(Invalid(why)) = with(terms, requirements) else { panic!("{terms} {requirements}") };
+        let Err(InvalidField { field, why }) = with(terms, requirements) else { panic!("{terms} {requirements}") };
         let each = requirements + 1;
+        assert_eq!(field, "requiredNodeSelectorTerm");
         assert_eq!(
             why,
             format!(
@@ -538,7 +539,9 @@ fn labels_by_which_the_owner_selects_a_pod_stay() {
 #[test]
 fn a_patch_that_does_not_fit_is_an_error_that_names_it() {
     let spec = subset(json!({"patch": {"spec": {"containers": [{"image": "x"}]}}}));
-    let Err(Invalid(why)) = inject(&json!({"spec": {"containers": []}}), &spec.subsets[0], None) else { panic!() };
+    let made = inject(&json!({"spec": {"containers": []}}), &spec.subsets[0], None);
+    let Err(InvalidField { field, why }) = made else { panic!() };
+    assert_eq!(field, "patch");
     assert!(why.starts_with("the patch of subset \"a\"") && why.contains("containers"), "{why}");
 }
 
