@@ -76,8 +76,14 @@ pub fn set_kstatus(
     }
 }
 
-/// What conditions say holds for this generation as well: of an object that is over, a change of its spec changes nothing of them,
-/// and tools that read how far it is take conditions of an earlier generation for none.
+/// The generation that the status of an object that is over has to be moved to, because its spec has changed since. None: the
+/// status is about this generation, or a release has written it that does not say which.
+pub fn newer_generation(observed: Option<i64>, generation: Option<i64>) -> Option<i64> {
+    generation.filter(|generation| observed.is_some_and(|observed| observed != *generation))
+}
+
+/// Moves the conditions of an object that is over to this generation: a change of its spec changes nothing of what they say, but
+/// tools that read how far it is ignore conditions of an earlier generation.
 pub fn still_hold(conditions: &mut [Condition], observed_generation: Option<i64>) {
     for condition in conditions {
         condition.observed_generation = observed_generation;

@@ -111,8 +111,9 @@ impl Gone {
         }
     }
 
-    /// Whether an object that comes, with an own write or by the watch, is one that has gone.
-    fn has(&mut self, uid: Option<&str>, own_write: bool) -> bool {
+    /// Whether an object that arrives, by the answer to an own write or by the watch, has gone and must not come back. If the watch
+    /// has said itself that the object is gone and brings it again, the selector matches it again: it comes back.
+    fn keeps_out(&mut self, uid: Option<&str>, own_write: bool) -> bool {
         if self.known.is_empty() {
             return false;
         }
@@ -279,7 +280,7 @@ impl<K: StoredObject> Store<K> {
         let key = ObjectKey::of(&object);
         object.drop_managed_fields();
         let mut objects = self.lock();
-        if objects.gone.has(object.object_uid(), own_write) {
+        if objects.gone.keeps_out(object.object_uid(), own_write) {
             return (None, None);
         }
         if own_write && objects.listing {

@@ -263,7 +263,7 @@ impl Controller {
             return spec;
         }
         let ends_sidecars = self.context.gates.enabled(gate::SIDECAR_TERMINATOR);
-        let spec = BroadcastSpec::of(job).map(|spec| Arc::new(BroadcastSpec { ends_sidecars, ..spec }));
+        let spec = BroadcastSpec::of(job, ends_sidecars).map(Arc::new);
         let memory = Some((meta.generation, meta.annotations.clone(), spec.clone()));
         self.memories.with(key, |m| m.spec = memory);
         spec

@@ -144,9 +144,9 @@ impl Job {
     }
 }
 
-/// Whether a node that had no Pod is to have one from now on, and is the same otherwise: the API server gives every new node a
-/// taint, which is taken off when the node is Ready.
-fn comes(before: Option<&Node>, now: Option<&Node>) -> bool {
+/// Whether a node may have a Pod now and could not before, and is the same otherwise: every new node has a taint, which is
+/// removed when the node is Ready.
+fn becomes_eligible(before: Option<&Node>, now: Option<&Node>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     now.fit.should_run && !before.fit.should_run && Node { fit: now.fit, ..before.clone() } == *now
 }
@@ -222,7 +222,7 @@ impl Controller {
             if before != now {
                 let is_large = !self.common.pause(&key).is_zero();
                 has_large |= is_large;
-                match is_large && (old.is_none() || comes(before.as_ref(), now.as_ref())) {
+                match is_large && (old.is_none() || becomes_eligible(before.as_ref(), now.as_ref())) {
                     // Its Pod is made by `node_arrives`.
                     true => self.common.wake_for_status(&self.queue, &key),
                     false => self.common.wake(&self.queue, &key, None),
@@ -329,7 +329,7 @@ impl Controller {
         }
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
-            && let Some(aside) = self.aside(&job, self.common.look_before_steps(key, &job.set.metadata)).await
+            && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
         {
             return self.step_aside(&job, aside).await;
         }

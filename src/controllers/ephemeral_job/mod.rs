@@ -28,8 +28,8 @@ use crate::{
         labels,
     },
     domain::kinds::ephemeral_job::{
+        for_newer_generation,
         memory::EphemeralMemory,
-        observed_again,
         plan::{self, EphemeralPlan, concerns, selector_of},
     },
     k8s::{pod::PodView, rbac::Rule, time::Now},
@@ -243,7 +243,7 @@ impl Controller {
     }
 
     async fn finish(&self, key: &ObjectKey, job: &EphemeralJob, ended: Duration) -> kube::Result<Requeue> {
-        if let Some(status) = observed_again(job) {
+        if let Some(status) = for_newer_generation(job) {
             let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
             let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, false, clock::now()).await?;
             if let Some(after) = outcome.look_after() {

@@ -119,7 +119,7 @@ impl Controller {
             };
         }
         let recorded = job.status.as_ref().filter(|_| !job.is_deleting());
-        if let Some(status) = recorded.and_then(|status| job::observed_again(status, job.metadata.generation)) {
+        if let Some(status) = recorded.and_then(|status| job::for_newer_generation(status, job.metadata.generation)) {
             let recorded = (&json_of(recorded)?, &json_of(Some(&status))?);
             let outcome = self.status.write((&api, &self.jobs), job, recorded, false, clock::now()).await?;
             if let Some(newer) = self.jobs.get(&key) {

@@ -371,14 +371,15 @@ impl Controller {
 impl State {
     /// Takes over what a job says. None: it cannot be carried out as it is written.
     fn know_job(&mut self, uid: String, job: Option<Arc<Job>>) {
-        self.ask_no_pods(&uid);
+        self.unlist_by_pods(&uid);
         if let Some(job) = job.as_ref().filter(|job| !job.is_complete && matches!(job.nodes, Nodes::Pods(_))) {
             self.by_pods.entry(job.namespace.clone()).or_default().insert(uid.clone(), job.clone());
         }
         self.known.insert(uid, job);
     }
 
-    fn ask_no_pods(&mut self, uid: &str) {
+    /// Takes a job out of those that every change of a Pod asks for.
+    fn unlist_by_pods(&mut self, uid: &str) {
         let Some(Some(job)) = self.known.get(uid) else { return };
         if let Some(jobs) = self.by_pods.get_mut(&job.namespace) {
             jobs.remove(uid);
@@ -389,7 +390,7 @@ impl State {
     }
 
     fn forget_job(&mut self, uid: &str) {
-        self.ask_no_pods(uid);
+        self.unlist_by_pods(uid);
         self.known.remove(uid);
         self.to_begin.retain(|_, jobs| {
             jobs.remove(uid);

@@ -58,7 +58,7 @@ pub struct Common {
     searched: Option<i64>,
     /// When the built-in object of the same name was not there.
     alone: Option<Duration>,
-    /// The generation for which that was looked at before steps.
+    /// The generation for which steps were taken last.
     begun: Option<i64>,
     /// By what single Pods are refreshed, while there are so many that a pass over all of them takes its time.
     single: Option<Arc<single::By>>,
@@ -165,13 +165,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         }
     }
 
-    /// How old a look for that object may be before steps of a pass. The first steps for a generation are preceded by a look
-    /// of their own. Those that go on with them are not all: a roll-out has several passes a second, and for as long as a
-    /// busy API server takes to answer the places of Pods that are updated would stay empty.
-    pub fn look_before_steps(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
+    /// Notes that a pass is about to take steps. Returns how old the last look for that object may be: the first steps for a
+    /// generation need a new look, later ones one of the last two seconds. A roll-out has several passes a second, and if each of
+    /// them waited for a busy API server, the places of Pods that are updated would stay empty for that long.
+    pub fn begin_steps(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
         let generation = set.generation;
-        let goes_on = self.with(key, |memory| std::mem::replace(&mut memory.begun, generation) == generation);
-        if goes_on && generation.is_some() { STEPS_PAUSE } else { Duration::ZERO }
+        let has_begun = self.with(key, |memory| std::mem::replace(&mut memory.begun, generation) == generation);
+        if has_begun && generation.is_some() { STEPS_PAUSE } else { Duration::ZERO }
     }
 
     /// Whether a built-in object of the same kind and name selects the same Pods.

@@ -226,7 +226,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 }
                 // It goes back to where it was: into its update, if one is under way.
                 PodStep::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
-                PodStep::CancelDeletion => (lifecycle::after_deletion(hooks, view), false),
+                PodStep::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, view), false),
                 PodStep::CancelUpdate => (lifecycle::after_update(hooks, view), false),
                 PodStep::AnnounceDeletion => (State::PreparingDelete, false),
                 PodStep::AnnounceUpdate { restore } => (State::PreparingUpdate, restore),

@@ -281,7 +281,7 @@ impl Controller {
         let plan = pass::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
-            && let Some(aside) = self.aside(&job, self.common.look_before_steps(key, &job.set.metadata)).await
+            && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
         {
             return self.step_aside(&job, aside).await;
         }

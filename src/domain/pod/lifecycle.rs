@@ -206,9 +206,9 @@ pub fn after_update(lifecycle: Option<&Lifecycle>, pod: &impl Hooked) -> State {
     }
 }
 
-/// The state after a deletion that was announced and is not wanted any more, of a Pod without an update under way: one that
-/// its preNormal hook does not let in is not in service, as if it were new.
-pub fn after_deletion(lifecycle: Option<&Lifecycle>, pod: &impl Hooked) -> State {
+/// The state of a Pod whose announced deletion is cancelled, if no update of it is under way: like a new Pod it is not in
+/// service before its preNormal hook lets it in.
+pub fn after_cancelled_deletion(lifecycle: Option<&Lifecycle>, pod: &impl Hooked) -> State {
     match lifecycle.and_then(|hooks| hooks.pre_normal.as_ref()) {
         Some(hook) if !hook.is_all_hooked(pod) => State::PreparingNormal,
         Some(_) | None => State::Normal,
@@ -315,7 +315,7 @@ mod tests {
             (Some(&hooks), one(), State::PreparingNormal),
             (Some(&hooks), both(), State::Normal),
         ] {
-            assert_eq!(after_deletion(lifecycle, &pod), state);
+            assert_eq!(after_cancelled_deletion(lifecycle, &pod), state);
         }
     }
 

@@ -93,9 +93,9 @@ pub fn is_due(pod: &PodView) -> bool {
         && sidecars(pod).any(|(container, _)| !is_over(pod, container))
 }
 
-/// How often sidecars of a Pod were restarted whose main containers are over: until the Pod is ended, kubelet may start one
-/// again that was stopped.
-pub fn restarts_at_the_end(pod: &PodView) -> i32 {
+/// How often the sidecars of a Pod were restarted, if its main containers have ended, else 0: until the Pod has ended too, kubelet
+/// may start a sidecar again that was stopped.
+pub fn sidecar_restarts_once_mains_ended(pod: &PodView) -> i32 {
     if !is_concerned(pod) || !mains_are_over(pod) {
         return 0;
     }

@@ -8,7 +8,7 @@
 //! `active`; the spec keeps what the user wrote.
 //!
 //! On UPDATE nothing is judged: the schema's CEL keeps the spec as it is and an admission policy guards our labels, so that
-//! removing a finalizer always passes. What an apply leaves out is written again ([`noted_again`]).
+//! removing a finalizer always passes. What an apply leaves out is written again ([`restore_noted`]).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -111,7 +111,7 @@ pub fn handle_update(_: Arc<Context>, request: Request) -> BoxFuture<'static, De
         if request.operation != "UPDATE" || !request.sub_resource.is_empty() {
             return Ok(Admitted::unchanged());
         }
-        Ok(noted_again(&request.object, &request.old_object))
+        Ok(restore_noted(&request.object, &request.old_object))
     })
 }
 
@@ -305,10 +305,10 @@ fn is_noted(entry: &Map<String, Value>, field: &str) -> bool {
     }
 }
 
-/// An apply replaces the list of containers, in which admission has noted what ran then, by what its author wrote: names. What was
-/// noted is written again, and zero values that were left out are left out again, so that it changes nothing. An entry that says
-/// anything of what is noted stays as it is: the schema lets nobody change that.
-pub fn noted_again(object: &Value, old_object: &Value) -> Admitted {
+/// Makes a repeated apply change nothing. It replaces the list of containers, in which admission has noted what ran, by the names
+/// that its author wrote: what was noted is put back, and zeros that were not stored are left out again. An entry that sets a noted
+/// field itself stays as it is, and the schema refuses it.
+pub fn restore_noted(object: &Value, old_object: &Value) -> Admitted {
     let (Some(new), Some(old)) = (object["spec"].as_object(), old_object["spec"].as_object()) else {
         return Admitted::unchanged();
     };

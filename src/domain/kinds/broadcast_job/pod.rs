@@ -93,10 +93,11 @@ impl BroadcastPod {
 
 impl PodStage {
     fn of(view: &PodView, spec: &BroadcastSpec) -> Self {
-        // That a sidecar is stopped is no failure: the Pod is about to end.
-        let at_the_end = || if spec.ends_sidecars { sidecar_terminator::restarts_at_the_end(view) } else { 0 };
+        // Stopping a sidecar is no failure: the Pod is about to end.
+        let of_sidecars =
+            || if spec.ends_sidecars { sidecar_terminator::sidecar_restarts_once_mains_ended(view) } else { 0 };
         let is_exceeded =
-            || spec.restart_limit.is_some_and(|limit| view.restarts().saturating_sub(at_the_end()) > limit);
+            || spec.restart_limit.is_some_and(|limit| view.restarts().saturating_sub(of_sidecars()) > limit);
         match &*view.phase {
             // An ended Pod that is being deleted has ended all the same, until it is gone.
             "Succeeded" => Self::Succeeded,

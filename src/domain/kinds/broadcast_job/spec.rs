@@ -59,16 +59,16 @@ pub struct BroadcastSpec {
     pub restart_limit: Option<i32>,
     /// Annotation `kruise.rs/paused-at-failed`: how many failed Pods have been answered with a pause.
     pub paused_at_failed: i32,
-    /// The sidecar terminator stops sidecars when the main containers are over, as the controller knows by its gate.
+    /// Whether the sidecar terminator stops sidecars when the main containers have ended.
     pub ends_sidecars: bool,
 }
 
 impl BroadcastSpec {
-    /// From a stored job, whether admission has seen it or not.
+    /// From a stored job, whether admission has seen it or not. `ends_sidecars`: the feature gate of the sidecar terminator is on.
     ///
     /// # Errors
     /// Naming a field that cannot be read: nothing is done on a guess.
-    pub fn of(job: &BroadcastJob) -> Result<Self, Invalid> {
+    pub fn of(job: &BroadcastJob, ends_sidecars: bool) -> Result<Self, Invalid> {
         let spec = &job.spec;
         let unknown = |field: &str, value: &str| Invalid(format!("spec.{field}: {value:?} is not known"));
         let completion = BroadcastCompletion::parse(&spec.completion_policy.type_)
@@ -108,7 +108,7 @@ impl BroadcastSpec {
             on_failure,
             restart_limit: (restarts == RESTART_POLICY).then(|| spec.failure_policy.restart_limit.unwrap_or(0).max(0)),
             paused_at_failed: paused_at_failed.unwrap_or(0),
-            ends_sidecars: false,
+            ends_sidecars,
             template,
         })
     }

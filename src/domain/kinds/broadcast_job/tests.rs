@@ -70,7 +70,7 @@ impl Case {
     }
     fn run<R>(&self, f: impl FnOnce(&BroadcastObserved<'_>) -> R) -> R {
         let job: BroadcastJob = serde_json::from_value(self.job.clone()).unwrap();
-        let spec = BroadcastSpec::of(&job).unwrap();
+        let spec = BroadcastSpec::of(&job, false).unwrap();
         let view = |node: &Value| serde_json::from_value::<NodeView>(node.clone()).unwrap();
         let nodes: Vec<BroadcastNode> = self.nodes.iter().map(|node| BroadcastNode::of(&view(node), &spec)).collect();
         let view = |pod: &Value| serde_json::from_value::<PodView>(pod.clone()).unwrap();
@@ -421,7 +421,7 @@ fn c2_1_the_time_to_live_passes_after_the_end() {
 fn a_sidecar_that_is_stopped_when_the_main_containers_are_over_is_no_failure() {
     let job: BroadcastJob = serde_json::from_value(case(1).job).unwrap();
     let ending = |ends_sidecars: bool, main: Value, restarts: [i32; 2]| {
-        let spec = BroadcastSpec { ends_sidecars, ..BroadcastSpec::of(&job).unwrap() };
+        let spec = BroadcastSpec::of(&job, ends_sidecars).unwrap();
         let env = json!([{"name": "KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT", "value": "true"}]);
         let mut pod = pod("a", "n0", "Running");
         pod["spec"]["restartPolicy"] = "OnFailure".into();
@@ -452,9 +452,9 @@ fn a_template_without_restart_policy_ends_and_one_with_always_is_not_followed() 
         )
         .unwrap()
     };
-    let spec = BroadcastSpec::of(&job(json!(null))).unwrap();
+    let spec = BroadcastSpec::of(&job(json!(null)), false).unwrap();
     assert_eq!((spec.template["spec"]["restartPolicy"].as_str(), spec.restart_limit), (Some("OnFailure"), Some(0)));
-    let error = BroadcastSpec::of(&job(json!("Always"))).unwrap_err();
+    let error = BroadcastSpec::of(&job(json!("Always")), false).unwrap_err();
     assert!(error.0.starts_with("spec.template.spec.restartPolicy: \"Always\""), "{error}");
     for (field, bad) in [
         ("parallelism", json!({"parallelism": "x"})),
@@ -465,7 +465,7 @@ fn a_template_without_restart_policy_ends_and_one_with_always_is_not_followed() 
         let mut spec = json!({"template": {"spec": {}}});
         json_patch::merge(&mut spec, &bad);
         let job: BroadcastJob = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
-        assert!(BroadcastSpec::of(&job).unwrap_err().0.starts_with(&format!("spec.{field}: ")), "{bad}");
+        assert!(BroadcastSpec::of(&job, false).unwrap_err().0.starts_with(&format!("spec.{field}: ")), "{bad}");
     }
 }
 
@@ -474,7 +474,7 @@ fn pods_are_those_that_were_recorded() {
     let recorded: Vec<Value> =
         serde_json::from_str(include_str!("../../../api/apps/testdata/broadcast_jobs.json")).unwrap();
     let job: BroadcastJob = serde_json::from_value(recorded[0].clone()).unwrap();
-    let spec = BroadcastSpec::of(&job).unwrap();
+    let spec = BroadcastSpec::of(&job, false).unwrap();
     let owner = OwnerRef::of(&job);
     let name = make::pod_name(&spec, "node-a", 0);
     assert!(name.starts_with("bjob-") && name.len() <= 63 && name != make::pod_name(&spec, "node-a", 1));
@@ -500,7 +500,7 @@ fn pods_are_those_that_were_recorded() {
 #[test]
 fn nodes_whose_names_collide_in_32_bits_have_pods_of_different_names() {
     let job: BroadcastJob = serde_json::from_value(case(0).job).unwrap();
-    let spec = BroadcastSpec::of(&job).unwrap();
+    let spec = BroadcastSpec::of(&job, false).unwrap();
     let nodes = ["node-549599", "node-712382"];
     let [a, b] = nodes.map(|node| hash::fnv1_32(format!("j/{node}/0").into_bytes()));
     assert_eq!(a, b);
@@ -519,7 +519,7 @@ fn the_status_of_a_recorded_job_is_kept() {
         serde_json::from_str(include_str!("../../../api/apps/testdata/broadcast_jobs.json")).unwrap();
     for object in recorded {
         let job: BroadcastJob = serde_json::from_value(object.clone()).unwrap();
-        let (spec, before) = (BroadcastSpec::of(&job).unwrap(), job.status.clone().unwrap());
+        let (spec, before) = (BroadcastSpec::of(&job, false).unwrap(), job.status.clone().unwrap());
         let observed = BroadcastObserved {
             spec: &spec,
             recorded: &before,

@@ -9,7 +9,7 @@ pub mod plan;
 pub mod state;
 mod status;
 
-pub use self::status::observed_again;
+pub use self::status::for_newer_generation;
 
 #[cfg(test)]
 mod tests;

@@ -114,14 +114,13 @@ pub(super) fn of(
     status
 }
 
-/// The status of a job that is over and whose spec has changed since. None: it is about this generation, or of a release that does
-/// not say which.
-pub fn observed_again(job: &EphemeralJob) -> Option<EphemeralJobStatus> {
-    let generation = job.metadata.generation?;
-    let is_other = |status: &EphemeralJobStatus| ![0, generation].contains(&status.observed_generation);
-    let mut status = job.status.clone().filter(is_other)?;
-    status.observed_generation = generation;
-    conditions::still_hold(&mut status.conditions, Some(generation));
+/// The status of a job that is over and whose spec has changed since. None: nothing of it changes.
+pub fn for_newer_generation(job: &EphemeralJob) -> Option<EphemeralJobStatus> {
+    let status = job.status.as_ref()?;
+    let observed = Some(status.observed_generation).filter(|observed| *observed != 0);
+    let newer = conditions::newer_generation(observed, job.metadata.generation)?;
+    let mut status = EphemeralJobStatus { observed_generation: newer, ..status.clone() };
+    conditions::still_hold(&mut status.conditions, Some(newer));
     Some(status)
 }
 

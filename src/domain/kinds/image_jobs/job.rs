@@ -343,14 +343,11 @@ pub fn invalid(status: &ImagePullJobStatus, generation: Option<i64>, why: &str, 
     status
 }
 
-/// The status of a job that is over and whose spec has changed since. None: it is about this generation, or of a release that does
-/// not say which.
-pub fn observed_again(status: &ImagePullJobStatus, generation: Option<i64>) -> Option<ImagePullJobStatus> {
-    if status.observed_generation.is_none() || status.observed_generation == generation {
-        return None;
-    }
-    let mut status = ImagePullJobStatus { observed_generation: generation, ..status.clone() };
-    conditions::still_hold(&mut status.conditions, generation);
+/// The status of a job that is over and whose spec has changed since. None: nothing of it changes.
+pub fn for_newer_generation(status: &ImagePullJobStatus, generation: Option<i64>) -> Option<ImagePullJobStatus> {
+    let newer = conditions::newer_generation(status.observed_generation, generation)?;
+    let mut status = ImagePullJobStatus { observed_generation: Some(newer), ..status.clone() };
+    conditions::still_hold(&mut status.conditions, Some(newer));
     Some(status)
 }
 
@@ -433,12 +430,12 @@ mod tests {
     fn what_a_job_came_to_holds_for_a_spec_that_is_changed_after_its_end() {
         let over = planned(&job(json!({})), "ss", 0).status;
         assert!(over.completion_time.is_some());
-        assert_eq!(observed_again(&over, Some(2)), None);
-        let again = observed_again(&over, Some(3)).unwrap();
+        assert_eq!(for_newer_generation(&over, Some(2)), None);
+        let again = for_newer_generation(&over, Some(3)).unwrap();
         assert_eq!((again.observed_generation, again.completion_time), (Some(3), over.completion_time));
         assert!(again.conditions.len() > 3 && again.conditions.iter().all(|c| c.observed_generation == Some(3)));
         let of_openkruise = ImagePullJobStatus { observed_generation: None, ..over };
-        assert_eq!(observed_again(&of_openkruise, Some(3)), None);
+        assert_eq!(for_newer_generation(&of_openkruise, Some(3)), None);
     }
 
     #[test]

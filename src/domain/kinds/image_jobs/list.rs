@@ -148,16 +148,12 @@ pub fn invalid(list: &ImageListPullJob, why: &str, now: Now) -> ImageListPullJob
     status
 }
 
-/// The status of a list that is over and whose spec has changed since. None: it is about this generation, or of a release that
-/// does not say which.
-pub fn observed_again(list: &ImageListPullJob) -> Option<ImageListPullJobStatus> {
-    let generation = list.metadata.generation;
-    let is_other = |status: &ImageListPullJobStatus| {
-        status.observed_generation.is_some() && status.observed_generation != generation
-    };
-    let mut status = list.status.clone().filter(is_other)?;
-    status.observed_generation = generation;
-    conditions::still_hold(&mut status.conditions, generation);
+/// The status of a list that is over and whose spec has changed since. None: nothing of it changes.
+pub fn for_newer_generation(list: &ImageListPullJob) -> Option<ImageListPullJobStatus> {
+    let status = list.status.as_ref()?;
+    let newer = conditions::newer_generation(status.observed_generation, list.metadata.generation)?;
+    let mut status = ImageListPullJobStatus { observed_generation: Some(newer), ..status.clone() };
+    conditions::still_hold(&mut status.conditions, Some(newer));
     Some(status)
 }
 

@@ -4,7 +4,10 @@
 //! there is more room than that. Bytes are counted because etcd refuses objects of more than 1.5 MiB: a NodeImage that is
 //! larger could not be written for anybody.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::AddAssign,
+};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde::Serialize;
@@ -178,12 +181,31 @@ fn bytes_of_tag(tag: &ImageTagSpec) -> usize {
 }
 
 /// What is taken of a NodeImage.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     /// By the namespace.
     own: usize,
     /// By everybody.
     all: usize,
+}
+
+impl AddAssign for Taken {
+    fn add_assign(&mut self, more: Self) {
+        self.own += more.own;
+        self.all += more.all;
+    }
+}
+
+/// Jobs that want an image.
+fn jobs_of(image: &ImageSpec, namespace: &str) -> Taken {
+    let is_own = |owner: &ObjectReference| {
+        owner.namespace.as_deref().unwrap_or_default() == namespace && Owner::from(owner).is_job()
+    };
+    let mut taken = Taken::default();
+    for owner in image.tags.iter().flat_map(|tag| &tag.owner_references) {
+        taken += Taken { own: usize::from(is_own(owner)), all: 1 };
+    }
+    taken
 }
 
 /// Bytes of an image. What belongs to nobody alone is split between the namespaces whose jobs want the image.
@@ -226,7 +248,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Whether a job is refused as one before it was.
+    /// Why a job is refused, if one before it was refused for the same reason.
     fn again(&self, ask: &Ask<'_>, has_image: bool, is_there: bool, bytes: usize) -> Option<NoRoom> {
         let of_image = || self.images.get(&(ask.namespace.to_owned(), is_there));
         if !has_image && let Some(why) = of_image() {
@@ -245,29 +267,18 @@ impl Refusals {
 /// # Errors
 /// What there is too much of, and what is allowed.
 pub fn admit(images: &BTreeMap<String, ImageSpec>, ask: &Ask<'_>, refusals: &mut Refusals) -> Result<(), NoRoom> {
-    let is_own = |owner: &ObjectReference| {
-        owner.namespace.as_deref().unwrap_or_default() == ask.namespace && Owner::from(owner).is_job()
-    };
-    let jobs_of = |spec: &ImageSpec| {
-        let owners = spec.tags.iter().flat_map(|tag| &tag.owner_references);
-        owners.fold((0, 0), |(own, all), owner| (own + usize::from(is_own(owner)), all + 1))
-    };
     let (namespace, more) = (ask.namespace, ask.bytes(images));
     let there = images.get(ask.image);
-    let (is_there, has_image) = (there.is_some(), there.is_some_and(|spec| jobs_of(spec).0 > 0));
+    let (is_there, has_image) = (there.is_some(), there.is_some_and(|image| jobs_of(image, namespace).own > 0));
     if let Some(why) = refusals.again(ask, has_image, is_there, more) {
         return Err(why);
     }
-    let (mut own_images, mut own_jobs, mut all_jobs) = (0, 0, 0);
-    let mut bytes = Taken::default();
-    for (name, spec) in images {
-        let (own, all) = jobs_of(spec);
-        own_images += usize::from(own > 0);
-        own_jobs += own;
-        all_jobs += all;
-        let of = bytes_of(name, spec, namespace);
-        bytes.own += of.own;
-        bytes.all += of.all;
+    let (mut own_images, mut jobs, mut bytes) = (0, Taken::default(), Taken::default());
+    for (name, image) in images {
+        let of_image = jobs_of(image, namespace);
+        own_images += usize::from(of_image.own > 0);
+        jobs += of_image;
+        bytes += bytes_of(name, image, namespace);
     }
     if !has_image {
         // A repository that others have takes no new name, but it is the namespace's own when the others have gone.
@@ -276,7 +287,7 @@ pub fn admit(images: &BTreeMap<String, ImageSpec>, ask: &Ask<'_>, refusals: &mut
             refusals.images.insert((namespace.to_owned(), is_there), why.clone());
         })?;
     }
-    JOBS.admit(own_jobs, all_jobs, 1).inspect_err(|why| {
+    JOBS.admit(jobs.own, jobs.all, 1).inspect_err(|why| {
         refusals.jobs.insert(namespace.to_owned(), why.clone());
     })?;
     BYTES.admit(bytes.own, bytes.all, more).inspect_err(|why| {

@@ -498,7 +498,7 @@ fn what_is_applied_again_changes_nothing_and_nobody_changes_what_is_noted() {
         let mut object = stored.clone();
         change(&mut object["spec"]);
         let mut admitted = object.clone();
-        json_patch::patch(&mut admitted, &noted_again(&object, &stored).patch).unwrap();
+        json_patch::patch(&mut admitted, &restore_noted(&object, &stored).patch).unwrap();
         (object, admitted)
     };
     let list = |containers: &Value| {
@@ -530,8 +530,8 @@ fn what_is_applied_again_changes_nothing_and_nobody_changes_what_is_noted() {
         assert_ne!(admitted["spec"]["containers"], *noted, "{containers}");
     }
     for odd in [json!(null), json!({"spec": 1})] {
-        assert_eq!(noted_again(&odd, &stored), Admitted::unchanged());
-        assert_eq!(noted_again(&stored, &odd), Admitted::unchanged());
+        assert_eq!(restore_noted(&odd, &stored), Admitted::unchanged());
+        assert_eq!(restore_noted(&stored, &odd), Admitted::unchanged());
     }
 }
 
