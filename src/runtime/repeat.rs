@@ -2,11 +2,12 @@
 //! takes its turn and asks the fence, as the first one did. The library would repeat them below both: a write that was begun as
 //! the leader could be sent for a minute, whoever led by then.
 //!
-//! To an eviction 429 is an answer: a budget does not allow it now.
+//! Two of them are answers all the same. To an eviction 429: a budget does not allow it now. To a write 504: it may have been
+//! done, and whoever asked must learn that, not what a second attempt is told, which finds it done or is refused because of it.
 
 use std::time::Duration;
 
-use axum::http::{Request, Response, StatusCode, header::RETRY_AFTER};
+use axum::http::{Method, Request, Response, StatusCode, header::RETRY_AFTER};
 use kube::{Client, client::Body};
 
 use super::{clock, retry::jitter};
@@ -16,6 +17,9 @@ use crate::k8s::time::doubled;
 const FIRST: Duration = Duration::from_millis(5);
 /// The longest of these pauses, where the API server asks for none.
 const LONGEST: Duration = Duration::from_secs(10);
+/// The longest pause before a Lease is asked for again, whatever the API server asks for: a leader that waits for longer has
+/// lost it.
+const LONGEST_OF_LEASE: Duration = Duration::from_secs(1);
 /// No attempt is begun later than this.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Attempts after the first one.
@@ -33,14 +37,16 @@ pub(super) fn repeating(client: &Client) -> Client {
 
 async fn send(client: &Client, mut request: Request<Body>) -> kube::Result<Response<Body>> {
     let begun = clock::now().mono;
-    let is_eviction = request.uri().path().ends_with("/eviction");
+    let asks = Asks::of(&request);
+    let is_lease = request.uri().path().starts_with("/apis/coordination.k8s.io/");
+    let longest = if is_lease { LONGEST_OF_LEASE } else { Duration::MAX };
     for times in 0..MOST {
         let again = copy(&request);
         let answer = client.send(request).await?;
-        let (Some(again), true) = (again, is_transient(answer.status(), is_eviction)) else { return Ok(answer) };
+        let (Some(again), true) = (again, asks.may_ask_again(answer.status())) else { return Ok(answer) };
         let pause = doubled(FIRST, times, LONGEST);
-        let pause = asked_for(&answer).unwrap_or_default().max(pause + jitter(pause * 2));
-        if clock::now().mono.saturating_sub(begun) + pause >= LIMIT {
+        let pause = asked_for(&answer).unwrap_or_default().max(pause + jitter(pause * 2)).min(longest);
+        if clock::now().mono.saturating_sub(begun).saturating_add(pause) >= LIMIT {
             return Ok(answer);
         }
         drop(answer);
@@ -50,12 +56,33 @@ async fn send(client: &Client, mut request: Request<Body>) -> kube::Result<Respo
     client.send(request).await
 }
 
-/// Whether another attempt may be served.
-fn is_transient(status: StatusCode, is_eviction: bool) -> bool {
-    match status.as_u16() {
-        429 => !is_eviction,
-        503 | 504 => true,
-        _ => false,
+/// What a request asks for, as far as it matters to what is an answer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    Read,
+    Write,
+    Eviction,
+}
+
+impl Asks {
+    fn of<B>(request: &Request<B>) -> Self {
+        if *request.method() == Method::GET {
+            Self::Read
+        } else if request.uri().path().ends_with("/eviction") {
+            Self::Eviction
+        } else {
+            Self::Write
+        }
+    }
+
+    /// Whether another attempt may be served.
+    fn may_ask_again(self, status: StatusCode) -> bool {
+        match status.as_u16() {
+            429 => self != Self::Eviction,
+            503 => true,
+            504 => self == Self::Read,
+            _ => false,
+        }
     }
 }
 
@@ -89,6 +116,7 @@ mod tests {
     use crate::runtime::{client::Throttle, ending::Ending, fence::Fence, lock};
 
     const POD: &str = "/api/v1/namespaces/a/pods/web-0";
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b";
 
     /// What an API server answers: a code, and the pause that it asks for.
     type Answer = (u16, Option<u64>);
@@ -114,14 +142,18 @@ mod tests {
         (repeating(&Client::new(Throttle::new(0.0, 1).layer(service), "default")), asked)
     }
 
-    async fn post(client: &Client, path: &str) -> kube::Result<u16> {
-        let request = Request::post(path).body(Body::from(b"{}".to_vec())).unwrap();
+    async fn ask(client: &Client, method: &Method, path: &str) -> kube::Result<u16> {
+        let request = Request::builder().method(method).uri(path).body(Body::from(b"{}".to_vec())).unwrap();
         client.send(request).await.map(|answer| answer.status().as_u16())
+    }
+
+    async fn post(client: &Client, path: &str) -> kube::Result<u16> {
+        ask(client, &Method::POST, path).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_served_just_now_is_sent_again_after_the_pause_that_is_asked_for() {
-        let (client, asked) = server(vec![(429, Some(2)), (503, None), (504, None)]);
+        let (client, asked) = server(vec![(429, Some(2)), (503, None), (429, None)]);
         assert_eq!(post(&client, POD).await.unwrap(), 200);
         let asked = lock(&asked).clone();
         assert_eq!(asked.len(), 4);
@@ -130,21 +162,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_other_answer_is_the_answer_and_so_is_a_budgets_no_to_an_eviction() {
+    async fn every_other_answer_is_the_answer_and_so_is_one_after_which_asking_again_is_wrong() {
         let eviction = format!("{POD}/eviction");
         let eviction = eviction.as_str();
-        for (code, path, times) in [
-            (201, POD, 1),
-            (409, POD, 1),
-            (500, POD, 1),
-            (429, POD, 2),
-            (429, eviction, 1),
-            (409, eviction, 1),
-            (503, eviction, 2),
+        let (post, get) = (&Method::POST, &Method::GET);
+        for (code, method, path, times) in [
+            (201, post, POD, 1),
+            (409, post, POD, 1),
+            (500, post, POD, 1),
+            (429, post, POD, 2),
+            (503, post, POD, 2),
+            (504, post, POD, 1),
+            (429, get, POD, 2),
+            (504, get, POD, 2),
+            (429, post, eviction, 1),
+            (409, post, eviction, 1),
+            (503, post, eviction, 2),
+            (504, post, eviction, 1),
         ] {
             let (client, asked) = server(vec![(code, None)]);
-            let answer = post(&client, path).await.unwrap();
-            assert_eq!((answer, lock(&asked).len()), (if times == 1 { code } else { 200 }, times), "{code} {path}");
+            let answer = ask(&client, method, path).await.unwrap();
+            let want = (if times == 1 { code } else { 200 }, times);
+            assert_eq!((answer, lock(&asked).len()), want, "{code} {method} {path}");
         }
     }
 
@@ -156,6 +195,22 @@ mod tests {
             assert_eq!(post(&client, POD).await.unwrap(), 503);
             assert!(clock::now().mono - begun <= LIMIT && lock(&asked).len() <= most, "{after:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_asked_for_again_before_it_is_lost() {
+        let (client, asked) = server(vec![(429, Some(32)); 4]);
+        let begun = clock::now().mono;
+        assert_eq!(ask(&client, &Method::PUT, LEASE).await.unwrap(), 200);
+        assert!(clock::now().mono - begun < 5 * LONGEST_OF_LEASE);
+        assert_eq!(lock(&asked).len(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_longer_than_a_clock_can_hold_is_no_pause() {
+        let (client, asked) = server(vec![(503, Some(2)), (503, Some(u64::MAX))]);
+        assert_eq!(post(&client, POD).await.unwrap(), 503);
+        assert_eq!(lock(&asked).len(), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -48,10 +48,12 @@ impl Controller {
 
     /// False: what the node lacks is left to a pass.
     async fn make_pod_of_node(&self, key: &ObjectKey, set: Arc<DaemonSet>, node: &NodeView) -> bool {
-        let Some((job, resolved)) = self.known_job(key, set) else { return false };
-        if !Node::of(node, &job.spec).fit.should_run {
+        // One that cannot be followed waits for another spec.
+        let Ok(spec) = self.spec(key, &set) else { return true };
+        if !Node::of(node, &spec).fit.should_run {
             return true;
         }
+        let Some((job, resolved)) = self.known_job(key, set) else { return false };
         let seen = self.see_node(&job, &resolved, node);
         if !seen.nodes.iter().any(|node| node.fit.should_run) || !seen.pods.is_empty() {
             return true;

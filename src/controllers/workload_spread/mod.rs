@@ -210,8 +210,10 @@ impl Controller {
         match change {
             Change::Applied { old, new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
+                // One that was made again begins with the same generations.
                 let marks = |spread: &WorkloadSpread| {
-                    (spread.metadata.generation, spread.metadata.deletion_timestamp.is_some())
+                    let meta = &spread.metadata;
+                    (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some())
                 };
                 if old.as_ref().is_some_and(|old| marks(old) == marks(new)) {
                     // The webhook has recorded Pods: under load as often as it can.

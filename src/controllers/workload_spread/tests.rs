@@ -599,6 +599,24 @@ async fn a_target_that_is_not_there_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_was_made_again_while_the_watch_did_not_run_is_looked_at_at_once() {
+    let world = World::new();
+    let controller = &world.controller;
+    let see = |uid: &str, version: &str| {
+        let mut object = spread(json!({}));
+        object["metadata"]["uid"] = uid.into();
+        object["metadata"]["generation"] = 1.into();
+        object["metadata"]["resourceVersion"] = version.into();
+        controller.spreads.see(serde_json::from_value(object).unwrap(), |change| controller.spread_changed(&change));
+    };
+    see("first", "1");
+    let key = controller.queue.begin().unwrap();
+    controller.queue.done::<String>(key, Ok(Requeue::Await));
+    see("second", "2");
+    assert_eq!(controller.queue.depth(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_do_not_count_once_their_target_goes() {
     let world = World::with(3, json!({}));
     for (name, subset) in [("p1", "a"), ("p2", "a"), ("p3", "b")] {

@@ -368,7 +368,6 @@ pub(super) async fn bind(
     if wanted == is_there || !held.is_zero() {
         return Ok(if wanted == is_there { None } else { undone(protection::NAME, held) });
     }
-    contest.note(&change, now);
     let done = match (wanted, is_there) {
         (true, false) => {
             let binding = json!({ "metadata": { "name": protection::NAME, "labels": { "app.kubernetes.io/name": "kruise-rs" } },
@@ -385,8 +384,48 @@ pub(super) async fn bind(
         (true, true) | (false, false) => Ok(()),
     };
     match done {
+        Ok(()) => contest.note(&change, now),
         // Another replica was faster.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
-        done => done.map(|()| None).map_err(SyncError::Binding),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+        Err(error) => return Err(SyncError::Binding(error)),
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::http::Method;
+
+    use super::*;
+    use crate::runtime::{fake_api, lock};
+
+    #[tokio::test]
+    async fn a_binding_that_could_not_be_made_was_not_undone_by_anybody() {
+        let code = Arc::new(Mutex::new(403_u16));
+        let says = code.clone();
+        let client = fake_api::answering(move |parts, body| {
+            let failure = |code: u16, reason: &str| {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "code": code, "reason": reason, "message": reason});
+                (code, status)
+            };
+            let says = *lock(&says);
+            match (&parts.method, says) {
+                (&Method::POST, 201) => (201, serde_json::from_slice(body).unwrap()),
+                (&Method::POST, code) => failure(code, "Forbidden"),
+                // Somebody deletes it whenever it is there.
+                _ => failure(404, "NotFound"),
+            }
+        });
+        let gates = FeatureGates::parse(&["ResourcesDeletionProtection=true"], None).unwrap();
+        let mut contest = Contest::default();
+        for _ in 0..2 {
+            assert!(matches!(bind(&client, &gates, &mut contest).await, Err(SyncError::Binding(_))));
+        }
+        *lock(&code) = 201;
+        assert_eq!(bind(&client, &gates, &mut contest).await.unwrap(), None);
+        assert!(bind(&client, &gates, &mut contest).await.unwrap().is_some(), "made, and undone at once");
     }
 }

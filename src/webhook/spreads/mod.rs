@@ -237,7 +237,11 @@ impl Spreads {
         }
         self.news.send_modify(|news| *news += 1);
         let is_other_spec = match change {
-            Change::Applied { old: Some(old), new, .. } => old.metadata.generation != new.metadata.generation,
+            // One that was made again begins with the same generations.
+            Change::Applied { old: Some(old), new, .. } => {
+                let marks = |spread: &WorkloadSpread| (spread.metadata.uid.clone(), spread.metadata.generation);
+                marks(old) != marks(new)
+            }
             Change::Applied { old: None, .. } | Change::Deleted(_) | Change::Undecodable { .. } => true,
         };
         if is_other_spec && self.scope.borrow().is_some() {

@@ -603,7 +603,14 @@ async fn the_namespaces_are_told_apart_by_what_is_counted_in_them() {
     assert_eq!(told(), (names(&["ns", "other"]), names(&["ns", "other"])));
     see(3, Value::Null);
     assert_eq!(told(), (names(&["ns", "other"]), names(&["other"])));
-    see(4, json!(3));
-    spreads.spreads.see_gone(&ObjectKey::new("ns", "ws"), Some("w"), |change| spreads.changed(&change));
+    // Made again with its name while the watch did not run.
+    let mut again = json!(server.spread());
+    again["metadata"]["uid"] = "again".into();
+    again["metadata"]["generation"] = 3.into();
+    again["metadata"]["resourceVersion"] = "4".into();
+    again["spec"]["subsets"][0]["maxReplicas"] = 3.into();
+    spreads.spreads.see(serde_json::from_value(again).unwrap(), |change| spreads.changed(&change));
+    assert_eq!(told(), (names(&["ns", "other"]), names(&["ns", "other"])));
+    spreads.spreads.see_gone(&ObjectKey::new("ns", "ws"), Some("again"), |change| spreads.changed(&change));
     assert_eq!(told(), (names(&["other"]), names(&["other"])));
 }

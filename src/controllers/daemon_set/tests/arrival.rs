@@ -112,6 +112,13 @@ async fn a_set_whose_pod_cannot_be_made_by_itself_has_a_pass_soon() {
     world.controller.node_arrives(&key("new")).await.unwrap();
     assert_eq!(world.sent(), Vec::<String>::new());
     assert_eq!(world.controller.queue.next_in().expect("a pass").as_millis(), 10);
+    // A node that came to another set, and on which this one has nothing to do, brings it no pass.
+    let world = on_a_hundred_nodes(json!({"scaleStrategy": {"partitionedScaling": true}})).await;
+    world.node("new", json!({"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}}));
+    let waits = || (world.controller.queue.next_in(), world.controller.queue.depth());
+    let before = waits();
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    assert_eq!(waits(), before);
 }
 
 #[tokio::test(start_paused = true)]
