@@ -143,7 +143,7 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
     if pods.len() > MOST_READ {
         let left = pods.len() - MOST_READ;
         judged.found.warnings.push(format!(
-            "spec.scaleStrategy.podsToDelete: {left} new names are not checked: up to {MOST_READ} at once are; names of other Pods are dropped"
+            "spec.scaleStrategy.podsToDelete: {left} new names are not checked: up to {MOST_READ} are at once; names of Pods that are not this CloneSet's are dropped"
         ));
         pods.truncate(MOST_READ);
     }
