@@ -1,6 +1,6 @@
 //! Everything that a pass looks at, from the stores.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{CLAIMS_BY_OWNER, Controller, uid_of};
 use crate::{
@@ -74,6 +74,9 @@ impl Controller {
         let is_large = !wake::pause(views.len()).is_zero();
         let mut before = found.pods.into_iter().peekable();
         let mut stays = Vec::new();
+        // Both may be long: a set, and no search in a list for each Pod.
+        let listed = &clone_set.spec.scale_strategy.pods_to_delete;
+        let listed: HashSet<&str> = listed.iter().map(String::as_str).collect();
         let mut next_look: Option<Duration> = None;
         let mut pods = Vec::with_capacity(views.len());
         for view in &views {
@@ -82,7 +85,7 @@ impl Controller {
             let (pod, look) = match before.next_if(|(old, _)| Arc::ptr_eq(old, view)) {
                 Some((_, pod)) => (pod, None),
                 None => {
-                    let (pod, look) = facts(view, clone_set, now);
+                    let (pod, look) = facts(view, clone_set, &listed, now);
                     (Arc::new(pod), look)
                 }
             };
@@ -98,8 +101,8 @@ impl Controller {
     }
 }
 
-/// A Pod as the rules see it, and when to look at it again.
-pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Option<Duration>) {
+/// A Pod as the rules see it, and when to look at it again. `listed` is `podsToDelete`.
+fn facts(view: &PodView, clone_set: &CloneSet, listed: &HashSet<&str>, now: Now) -> (Pod, Option<Duration>) {
     let until = until_ready_for_long(view, clone_set.spec.min_ready_seconds, now);
     let state = state_of(view);
     let in_service = state.is_in_service();
@@ -119,8 +122,7 @@ pub(super) fn facts(view: &PodView, clone_set: &CloneSet, now: Now) -> (Pod, Opt
         revision: view.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
         state,
         finalizers: view.rare().finalizers.iter().map(|name| name.as_str().to_owned()).collect(),
-        is_specified: view.labels.get(labels::SPECIFIED_DELETE).is_some()
-            || clone_set.spec.scale_strategy.pods_to_delete.iter().any(|name| name == view.name()),
+        is_specified: view.labels.get(labels::SPECIFIED_DELETE).is_some() || listed.contains(view.name()),
         // Whatever else the label says, somebody else wrote it.
         own_mark: view.rare().specified_delete_for.as_ref().map(|revision| OwnMark {
             revision: revision.clone(),

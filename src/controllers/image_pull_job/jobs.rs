@@ -122,9 +122,7 @@ impl Controller {
         if let Some(status) = recorded.and_then(|status| job::for_newer_generation(status, job.metadata.generation)) {
             let recorded = (&json_of(recorded)?, &json_of(Some(&status))?);
             let outcome = self.status.write((&api, &self.jobs), job, recorded, false, clock::now()).await?;
-            if let Some(newer) = self.jobs.get(&key) {
-                self.note_job(&newer);
-            }
+            self.note_again(&key);
             if let Some(after) = outcome.look_after() {
                 return Ok(Requeue::After(after));
             }
@@ -251,9 +249,7 @@ impl Controller {
         let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
         let can_wait = !job::is_news(&before, &status);
         let outcome = self.status.write((&api, &self.jobs), job, recorded, can_wait, now).await?;
-        if let Some(newer) = self.jobs.get(&key) {
-            self.note_job(&newer);
-        }
+        self.note_again(&key);
         match outcome {
             Outcome::Unchanged => Ok(requeue),
             Outcome::Written(newer) => {
@@ -273,11 +269,9 @@ impl Controller {
 
     async fn read_again(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        if let Some(newer) = api.get_opt(&key.name).await?
-            && let (_, Some(newer)) = self.jobs.upsert(newer)
-        {
-            // Not one that was deleted meanwhile: nobody would forget it again, and nodes would keep its entries.
-            self.note_job(&newer);
+        if let Some(newer) = api.get_opt(&key.name).await? {
+            self.jobs.upsert(newer);
+            self.note_again(key);
         }
         Ok(Requeue::After(AFTER_CONFLICT))
     }

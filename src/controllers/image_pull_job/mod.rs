@@ -228,6 +228,20 @@ impl Controller {
         }
     }
 
+    /// Takes over what the store has of a job after an own write or read, and nothing of one that was deleted meanwhile: nobody
+    /// would forget it again, and nodes would keep its entries.
+    fn note_again(&self, key: &ObjectKey) {
+        let Some(job) = self.jobs.get(key) else { return };
+        self.note_job(&job);
+        let uid = job.metadata.uid.as_deref();
+        // The watch takes it out of the store before it tells of the deletion, which may have been just now.
+        if self.jobs.get(key).is_none_or(|now| now.metadata.uid.as_deref() != uid) {
+            let uid = uid.unwrap_or_default();
+            lock(&self.state).forget_job(uid);
+            self.wake_owned(uid);
+        }
+    }
+
     /// Nodes on which a job is to begin look again.
     fn wake_owned(&self, uid: &str) {
         let owned = self.node_images.select(|node| node.entries().any(|(_, tag)| tag.is_owned_by(uid)));

@@ -933,3 +933,33 @@ async fn a_job_that_cannot_be_read_keeps_its_entries() {
     world.run_nodes().await;
     assert_eq!(world.open(), ["n0000"]);
 }
+
+#[tokio::test]
+async fn a_job_that_is_deleted_while_it_is_read_again_does_not_come_back() {
+    const FINALIZER: &str = crate::api::labels::IMAGE_PULL_JOB_FINALIZER;
+    let key = ObjectKey::new("ns", "j");
+    let job = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "spec": {"image": "app:v1"},
+        "metadata": {"name": "j", "namespace": "ns", "uid": "job-j", "resourceVersion": "7", "finalizers": [FINALIZER]},
+        "status": {"completionTime": "2026-01-01T00:00:00Z"}});
+    let running: Arc<std::sync::OnceLock<Arc<Controller>>> = Arc::default();
+    let context = in_memory::context({
+        let (running, key, job) = (running.clone(), key.clone(), job.clone());
+        move |request, _| {
+            if request.method != Method::GET {
+                return (409, json!({"kind": "Status", "status": "Failure", "code": 409, "message": "test"}));
+            }
+            // The answer was on its way when the watch told of the deletion.
+            let controller = running.get().unwrap();
+            let old = controller.jobs.remove(&key, None).unwrap();
+            controller.job_changed(&Change::Deleted(&old));
+            (200, job.clone())
+        }
+    });
+    let controller = Arc::new(Controller::new(&context));
+    assert!(running.set(controller.clone()).is_ok());
+    let (_, new) = controller.jobs.upsert(serde_json::from_value(job).unwrap());
+    controller.job_changed(&Change::Applied { old: None, new: &new.unwrap(), initial: false });
+    assert!(lock(&controller.state).known.contains_key("job-j"));
+    controller.reconcile_job(&key).await.unwrap();
+    assert!(controller.jobs.is_empty() && lock(&controller.state).known.is_empty());
+}

@@ -391,7 +391,6 @@ async fn a_first_copy_and_a_change_of_it_take_one_request_each() {
     }
 }
 
-/// What one patch for all cannot do is done by another one, after a look at what is there.
 #[tokio::test]
 async fn what_one_pass_has_no_room_for_follows_at_once_unless_nothing_goes() {
     let names: Vec<String> = (0..MOST_STEPS + 3).map(|i| format!("n{i:04}")).collect();
@@ -413,6 +412,7 @@ async fn what_one_pass_has_no_room_for_follows_at_once_unless_nothing_goes() {
     }
 }
 
+/// What one patch for all cannot do is done by another one, after a look at what is there.
 #[tokio::test]
 async fn a_change_that_one_patch_for_all_copies_cannot_make_is_made_all_the_same() {
     let world = World::new();

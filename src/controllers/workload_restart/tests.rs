@@ -685,7 +685,8 @@ fn triggers_that_are_not_followed_are_reported_and_change_nothing() {
     let plan = begin(&triggered(recorded), &[present("a"), TriggerContent::Surplus], None, now(1)).unwrap();
     let condition = plan.status.conditions.iter().find(|c| c.type_ == "TriggersReadable").unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "TooMany"));
-    assert!(condition.message.starts_with("spec.triggers[1] is not watched: 128 "), "{}", condition.message);
+    let begins = "spec.triggers[1] is not watched, and its changes restart nothing: up to 128 ";
+    assert!(condition.message.starts_with(begins), "{}", condition.message);
     let hashes: Vec<&str> = plan.status.triggers.iter().map(|t| t.hash.as_str()).collect();
     assert_eq!((plan.status.round, hashes), (0, vec!["k", "a"]), "what was recorded stays");
 }

@@ -147,7 +147,8 @@ fn trials(object: &Value, old: Option<&Value>, found: &mut Findings) -> Vec<Temp
             continue;
         }
         if trials.len() == MOST_TRIALS || bytes > MOST_BYTES {
-            let why = if bytes > MOST_BYTES { "their templates are too large" } else { "they are too many" };
+            let why =
+                if bytes > MOST_BYTES { "the templates before them are more than 4 MiB" } else { "they are too many" };
             found.warnings.push(format!("spec.topology.subsets[{index}] and those after it are not checked: {why}"));
             break;
         }

@@ -121,7 +121,7 @@ fn judge_readable(restart: &WorkloadRestart, seen: &[TriggerContent], status: &m
         condition(status, CONDITION_TRIGGERS_READABLE, false, "Forbidden", message, now);
     } else if let Some(at) = seen.iter().position(|seen| *seen == TriggerContent::Surplus) {
         let message = format!(
-            "spec.triggers[{at}] is not watched: {MOST_TRIGGERS} triggers per namespace are the limit, and those of older WorkloadRestarts come first; its changes restart nothing"
+            "spec.triggers[{at}] is not watched, and its changes restart nothing: up to {MOST_TRIGGERS} triggers are watched in a namespace, those of its oldest WorkloadRestarts first"
         );
         condition(status, CONDITION_TRIGGERS_READABLE, false, "TooMany", message, now);
     } else if seen.iter().all(|seen| *seen != TriggerContent::Unknown) {

@@ -333,6 +333,7 @@ fn templates_are_tried_as_far_as_they_are_no_more_than_can_be_held() {
     };
     assert_eq!(tried(1000), (9, vec![]), "the template, and that of each subset");
     let (count, warnings) = tried(MOST_BYTES / 4);
-    let warning = "spec.topology.subsets[4] and those after it are not checked: their templates are too large";
+    let warning =
+        "spec.topology.subsets[4] and those after it are not checked: the templates before them are more than 4 MiB";
     assert_eq!((count, warnings), (5, vec![warning.to_owned()]));
 }
