@@ -160,15 +160,34 @@ pub fn invalid(list: &ImageListPullJob, why: &str, now: Now) -> ImageListPullJob
 }
 
 /// The status of a list that is over and whose spec has changed since. None: it is about this generation, or of a release that
-/// does not say which.
-pub fn observed_again(list: &ImageListPullJob) -> Option<ImageListPullJobStatus> {
+/// does not say which. What it came to does not hold for images or nodes that none of its jobs was for.
+pub fn observed_again(
+    list: &ImageListPullJob,
+    children: &[Arc<ImagePullJob>],
+    now: Now,
+) -> Option<ImageListPullJobStatus> {
     let generation = list.metadata.generation;
     let is_other = |status: &ImageListPullJobStatus| {
         status.observed_generation.is_some() && status.observed_generation != generation
     };
     let mut status = list.status.clone().filter(is_other)?;
     status.observed_generation = generation;
-    conditions::still_hold(&mut status.conditions, generation);
+    let spec = &list.spec;
+    let is_there = |job: &ImagePullJobSpec| job.selector == spec.selector && job.pod_selector == spec.pod_selector;
+    let has_job = |image: &String| children.iter().any(|child| child.spec.image == *image && is_there(&child.spec));
+    match spec.images.iter().find(|image| !has_job(image)) {
+        None => {
+            conditions::still_hold(&mut status.conditions, generation);
+            conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
+        }
+        Some(image) => {
+            let message = format!(
+                "the list has ended, and {image} is not pulled to the nodes that it names now; create another ImageListPullJob"
+            );
+            let true_one = (conditions::STALLED, "Ended", message.as_str());
+            conditions::set_kstatus(&mut status.conditions, true_one, generation, now.wall);
+        }
+    }
     Some(status)
 }
 
