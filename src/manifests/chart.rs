@@ -162,7 +162,9 @@ fn workload(slots: &mut Slots, object: &mut Value) {
     let call = format!(r#"include "kruise-rs.podLabels" (list {own} {values}.podLabels)"#);
     template["metadata"]["labels"] = slots.included(&call);
     let spec = &mut template["spec"];
-    spec["priorityClassName"] = slots.text(&format!("{{{{ {values}.priorityClassName | quote }}}}"));
+    let class = spec["priorityClassName"].as_str().unwrap_or_default();
+    let call = format!(r#"{{{{ include "kruise-rs.priorityClass" (list {values}.priorityClassName {class:?}) }}}}"#);
+    spec["priorityClassName"] = slots.text(&call);
     spec["imagePullSecrets"] = slots.optional(".Values.imagePullSecrets");
     spec["nodeSelector"] = slots.optional(&format!("{values}.nodeSelector"));
     spec["tolerations"] = slots.optional(&format!("{values}.tolerations"));

@@ -33,12 +33,18 @@
 {{- toYaml (merge (first .) (last . | default dict)) }}
 {{- end }}
 
+{{- /* Of the priority class of a role and that of the manifests, which holds where there is no such value: `helm upgrade --reuse-values`
+       takes the values of the chart before as they are. An empty one stays empty. */}}
+{{- define "kruise-rs.priorityClass" -}}
+{{- if kindIs "invalid" (first .) }}{{ last . | quote }}{{ else }}{{ first . | quote }}{{ end }}
+{{- end }}
+
 {{- /* Of the values of one role. */}}
 {{- define "kruise-rs.args" -}}
 {{- $args := list }}
 {{- with .log.level }}{{ $args = append $args (printf "--v=%v" .) }}{{ end }}
 {{- with .socketFile }}{{ $args = append $args (printf "--socket-file=%s" .) }}{{ end }}
-{{- with concat $args .extraArgs }}{{ toYaml . }}{{ end }}
+{{- with concat $args (.extraArgs | default list) }}{{ toYaml . }}{{ end }}
 {{- end }}
 
 {{- define "kruise-rs.socket.host" -}}

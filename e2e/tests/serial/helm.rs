@@ -49,6 +49,8 @@ fn values(replicas: u64, gates: &str) -> Value {
         "manager": {
             "replicas": replicas,
             "nodeAffinity": required,
+            // As with --reuse-values from a chart that has no such value.
+            "priorityClassName": null,
             "podLabels": { "team": "infra", "control-plane": "mine" },
             "podAnnotations": { "example.com/note": "1" },
         },

@@ -27,7 +27,9 @@ fn set(kind: &str) -> Value {
 pub(crate) async fn resources_change_in_place_without_a_restart() -> Result<()> {
     let clone_set = of_kind("CloneSet", "CloneSet", "resize-clone-set");
     let stateful_set = of_kind("StatefulSet", "AdvancedStatefulSet", "resize-stateful-set");
-    tokio::try_join!(clone_set, stateful_set).map(drop)
+    // Both to their end: one that is dropped on the way leaves its namespace behind.
+    let (clone_set, stateful_set) = tokio::join!(clone_set, stateful_set);
+    clone_set.and(stateful_set)
 }
 
 async fn of_kind(kind: &str, called: &str, namespace: &str) -> Result<()> {

@@ -219,7 +219,8 @@ impl Controller {
     }
 
     async fn finish(&self, key: &ObjectKey, list: &ImageListPullJob, ended: Duration) -> kube::Result<Requeue> {
-        if let Some(status) = list::for_newer_generation(list) {
+        let children = self.jobs.by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default());
+        if let Some(status) = list::for_newer_generation(list, &children, clock::now()) {
             let recorded = (&json_of(list.status.as_ref())?, &json_of(Some(&status))?);
             let outcome = self.status.write((&self.api(key), &self.lists), list, recorded, false, clock::now()).await?;
             if let Some(after) = outcome.look_after() {

@@ -210,6 +210,27 @@ async fn what_a_list_came_to_holds_for_a_spec_that_is_changed_after_its_end() {
     edit(2, json!({"completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 86_400}}));
     assert!(matches!(world.settle().await, Requeue::After(_)));
     assert!(observed(&world.list()).iter().all(|generation| *generation == 2));
+    let true_one = || {
+        let list = world.list();
+        let all = list["status"]["conditions"].as_array().unwrap();
+        let is_one = |c: &&Value| ["Ready", "Reconciling", "Stalled"].contains(&c["type"].as_str().unwrap());
+        let found = all.iter().filter(is_one).find(|c| c["status"] == "True").unwrap();
+        format!("{} {}", found["type"].as_str().unwrap(), found["reason"].as_str().unwrap())
+    };
+    assert_eq!(true_one(), "Ready Completed");
+
+    // Of what it was not for, nobody may take it to be done.
+    for (generation, spec, wanted) in [
+        (3, json!({"images": ["a:1", "b:2"]}), "Stalled Ended"),
+        (4, json!({"images": ["a:1", "b:1"]}), "Ready Completed"),
+        (5, json!({"selector": {"matchLabels": {"new": "1"}}}), "Stalled Ended"),
+        (6, json!({"selector": null, "images": ["a:1"]}), "Ready Completed"),
+    ] {
+        edit(generation, spec);
+        world.settle().await;
+        assert_eq!(true_one(), wanted, "{generation}");
+        assert_eq!(world.list()["status"]["observedGeneration"], generation);
+    }
 }
 
 #[tokio::test]

@@ -166,10 +166,10 @@ fn of_the_registration_the_manifests_and_the_chart_ship_the_fixed_entries_alone(
 #[test]
 fn the_pods_of_each_role_can_be_placed_and_named_by_values() {
     let rendered = render().unwrap();
-    for (file, role, label, affinity) in [
-        ("manager.yaml", "manager", "controller-manager", "nodeAffinity"),
-        ("webhook.yaml", "webhook", "webhook", "nodeAffinity"),
-        ("daemon.yaml", "daemon", "daemon", "affinity"),
+    for (file, role, label, affinity, class) in [
+        ("manager.yaml", "manager", "controller-manager", "nodeAffinity", "system-cluster-critical"),
+        ("webhook.yaml", "webhook", "webhook", "nodeAffinity", "system-cluster-critical"),
+        ("daemon.yaml", "daemon", "daemon", "affinity", "system-node-critical"),
     ] {
         let text = &rendered[&format!("templates/{file}")];
         let own = format!(r#"(dict "app.kubernetes.io/name" "kruise-rs" "control-plane" "{label}")"#);
@@ -178,7 +178,10 @@ fn the_pods_of_each_role_can_be_placed_and_named_by_values() {
                 r#"      {{{{- with include "kruise-rs.podAnnotations" (list . .Values.{role}.podAnnotations) }}}}"#
             ),
             format!(r#"      {{{{- with include "kruise-rs.podLabels" (list {own} .Values.{role}.podLabels) }}}}"#),
-            format!("      priorityClassName: {{{{ .Values.{role}.priorityClassName | quote }}}}"),
+            // Also where the values are those of a chart without this one.
+            format!(
+                r#"      priorityClassName: {{{{ include "kruise-rs.priorityClass" (list .Values.{role}.priorityClassName "{class}") }}}}"#
+            ),
         ] {
             assert!(text.contains(&format!("{line}\n")), "{file}: {line}");
         }

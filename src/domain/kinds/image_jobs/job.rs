@@ -178,7 +178,7 @@ pub struct Node {
 }
 
 /// Reason of a job that begins with no further node.
-const PAUSED: &str = "Paused";
+pub(super) const PAUSED: &str = "Paused";
 
 /// Everything a plan is made from.
 #[derive(Clone, Debug)]

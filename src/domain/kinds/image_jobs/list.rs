@@ -10,13 +10,14 @@ use k8s_openapi::apimachinery::pkg::{apis::meta::v1::OwnerReference, util::intst
 use kube::api::ObjectMeta;
 use serde_json::Value;
 
+use super::job::PAUSED;
 use crate::{
     api::{
         apps::{
             image_list_pull_job::{FailedImageStatus, ImageListPullJob, ImageListPullJobSpec, ImageListPullJobStatus},
             image_pull_job::{
                 CompletionPolicyType, DEFAULT_BACKOFF_LIMIT, DEFAULT_TIMEOUT_SECONDS, ImagePullJob, ImagePullJobSpec,
-                PULL_IF_NOT_PRESENT,
+                ImagePullJobStatus, PULL_IF_NOT_PRESENT,
             },
         },
         labels,
@@ -85,12 +86,12 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
         .filter_map(|child| Some((child, child.status.as_ref()?)))
         .filter(|(_, status)| status.start_time.is_some())
         .collect();
-    let count = |is: &dyn Fn(&crate::api::apps::image_pull_job::ImagePullJobStatus) -> bool| {
+    let count = |is: &dyn Fn(&ImagePullJobStatus) -> bool| {
         i32::try_from(begun.iter().filter(|(_, status)| is(status)).count()).unwrap_or(i32::MAX)
     };
     let ends = list.spec.completion_policy.type_ == CompletionPolicyType::Always;
     // A job that waits for its first nodes has none, and is not done.
-    let is_done = |child: &crate::api::apps::image_pull_job::ImagePullJobStatus| {
+    let is_done = |child: &ImagePullJobStatus| {
         child.desired == child.succeeded + child.failed && (!ends || child.completion_time.is_some())
     };
     status.start_time.get_or_insert(time::whole_seconds(now.wall));
@@ -110,7 +111,15 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
         status.completion_time = Some(time::whole_seconds(now.wall));
     }
     let broken = status.failed_image_statuses.len();
+    // What its spec holds is as it wants it.
+    let is_paused = |child: &ImagePullJobStatus| {
+        child.conditions.iter().any(|c| c.type_ == conditions::READY && c.status == "True" && c.reason == PAUSED)
+    };
+    let waits = |child: &ImagePullJobStatus| !is_done(child) && !is_paused(child);
+    let all_stand = count(&|_| true) == status.desired && count(&waits) == 0;
+    let is_held = !is_over && all_stand && count(&is_paused) > 0;
     let (reason, message) = match (is_over, broken) {
+        _ if is_held => (PAUSED, "spec.parallelism is 0: no further node begins".to_owned()),
         (true, 0) => ("Completed", "every node has every image".to_owned()),
         (true, _) => ("PullsFailed", format!("{broken} of {} images are not on every node", status.desired)),
         (false, 0) => ("Pulling", "images are being pulled".to_owned()),
@@ -132,6 +141,8 @@ fn status(list: &ImageListPullJob, children: &[Arc<ImagePullJob>], status: &mut 
         // A list of type Never goes on for ever: it is done as long as every node has every image.
         let done = (conditions::READY, "Completed", "every node has every image");
         conditions::set_kstatus(&mut status.conditions, done, generation, now.wall);
+    } else if is_held {
+        conditions::set_kstatus(&mut status.conditions, (conditions::READY, reason, &message), generation, now.wall);
     } else {
         conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
     }
@@ -148,12 +159,33 @@ pub fn invalid(list: &ImageListPullJob, why: &str, now: Now) -> ImageListPullJob
     status
 }
 
-/// The status of a list that is over and whose spec has changed since. None: nothing of it changes.
-pub fn for_newer_generation(list: &ImageListPullJob) -> Option<ImageListPullJobStatus> {
+/// The status of a list that is over and whose spec has changed since. None: it is about this generation, or of a release that
+/// does not say which. What it came to does not hold for images or nodes that none of its jobs was for.
+pub fn for_newer_generation(
+    list: &ImageListPullJob,
+    children: &[Arc<ImagePullJob>],
+    now: Now,
+) -> Option<ImageListPullJobStatus> {
     let status = list.status.as_ref()?;
     let newer = conditions::newer_generation(status.observed_generation, list.metadata.generation)?;
     let mut status = ImageListPullJobStatus { observed_generation: Some(newer), ..status.clone() };
-    conditions::still_hold(&mut status.conditions, Some(newer));
+    let generation = Some(newer);
+    let spec = &list.spec;
+    let is_there = |job: &ImagePullJobSpec| job.selector == spec.selector && job.pod_selector == spec.pod_selector;
+    let has_job = |image: &String| children.iter().any(|child| child.spec.image == *image && is_there(&child.spec));
+    match spec.images.iter().find(|image| !has_job(image)) {
+        None => {
+            conditions::still_hold(&mut status.conditions, generation);
+            conditions::set_kstatus_of_run(&mut status.conditions, generation, now.wall);
+        }
+        Some(image) => {
+            let message = format!(
+                "the list has ended, and {image} is not pulled to the nodes that it names now; create another ImageListPullJob"
+            );
+            let true_one = (conditions::STALLED, "Ended", message.as_str());
+            conditions::set_kstatus(&mut status.conditions, true_one, generation, now.wall);
+        }
+    }
     Some(status)
 }
 
@@ -354,6 +386,34 @@ mod tests {
         assert!(
             status.conditions.iter().any(|c| c.type_ == "Failed" && c.message == "1 of 2 images are not on every node")
         );
+    }
+
+    #[test]
+    fn decision_32_a_list_that_its_spec_holds_is_ready() {
+        let list = list(json!({"parallelism": 0}));
+        let made = plan(&list, &[], now()).create;
+        let paused = json!({"startTime": "2026-01-01T00:00:00Z", "desired": 3, "succeeded": 1, "conditions": [
+            {"type": "Ready", "status": "True", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let pulling = json!({"startTime": "2026-01-01T00:00:00Z", "desired": 3, "active": 1});
+        for (first, second, wanted) in [
+            (&paused, Some(&paused), ("Ready", "Paused")),
+            (&paused, Some(&done(3, 0)), ("Ready", "Paused")),
+            // What was begun goes on, and what has not begun is not known.
+            (&paused, Some(&pulling), ("Reconciling", "Pulling")),
+            (&paused, None, ("Reconciling", "Pulling")),
+            (&done(3, 0), Some(&done(3, 1)), ("Stalled", "PullsFailed")),
+        ] {
+            let first = with_status(made[0].clone(), first.clone());
+            let second = match second {
+                Some(status) => with_status(made[1].clone(), status.clone()),
+                None => Arc::new(made[1].clone()),
+            };
+            let conditions = plan(&list, &[first, second], now()).status.conditions;
+            let is_one = |type_: &str| conditions::KSTATUS.contains(&type_);
+            let mut true_ones = conditions.iter().filter(|c| is_one(&c.type_) && c.status == "True");
+            let found = true_ones.next().map(|c| (c.type_.as_str(), c.reason.as_str()));
+            assert_eq!((found, true_ones.next()), (Some(wanted), None));
+        }
     }
 
     #[test]
