@@ -439,7 +439,7 @@ type CloneSetUpdateStrategy struct {
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 	// How many Pods may be unavailable while others are updated: a number or a percentage, rounded up without maxSurge and down with it.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// How many Pods are kept on old revisions: a number, or a percentage rounded up, but not all Pods by less than 100%.
+	// How many Pods are kept on old revisions: a number, or a percentage rounded up.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 	// true: no Pod is updated.
 	Paused bool `json:"paused,omitempty"`
@@ -535,7 +535,7 @@ func (in *CloneSetSpec) DeepCopyInto(out *CloneSetSpec) {
 type CloneSetStatusConditions struct {
 	// When the status last changed.
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
-	// When it was last looked at with a result.
+	// Progressing only: when the roll-out last made progress or the reason changed.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 	// In words.
 	Message string `json:"message,omitempty"`
@@ -947,7 +947,7 @@ func (in *DaemonSetLifecycle) DeepCopyInto(out *DaemonSetLifecycle) {
 
 // DaemonSetScaleStrategy: How Pods are added.
 type DaemonSetScaleStrategy struct {
-	// true: Pods are added as far as the partition goes: on so many nodes that the others stay without a Pod.
+	// true: the partition holds back creations as well as updates: once all nodes but those of the partition have a Pod of the new revision, no further Pod is created.
 	PartitionedScaling *bool `json:"partitionedScaling,omitempty"`
 }
 
@@ -1692,7 +1692,7 @@ func (in *NodeImageImagesTagsPullPolicy) DeepCopyInto(out *NodeImageImagesTagsPu
 type NodeImageImagesTags struct {
 	// When the image was asked for last.
 	CreatedAt *metav1.Time `json:"createdAt,omitempty"`
-	// IfNotPresent: an image that the node has is as good as pulled.
+	// IfNotPresent: an image that the node has is not pulled again.
 	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
 	// Who wants the image, in most cases ImagePullJobs.
 	OwnerReferences []corev1.ObjectReference `json:"ownerReferences,omitempty"`
@@ -1933,7 +1933,7 @@ func (in *NodePodProbeSpec) DeepCopyInto(out *NodePodProbeSpec) {
 
 // NodePodProbeStatusPodProbeStatusesProbeStates: One result.
 type NodePodProbeStatusPodProbeStatusesProbeStates struct {
-	// When the state or the message was found to be another one.
+	// When the state or the message last changed.
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
 	// When the state last changed.
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
@@ -2108,13 +2108,13 @@ func (in *PersistentPodStateStatusPodStates) DeepCopyInto(out *PersistentPodStat
 
 // PersistentPodStateStatus: What is recorded.
 type PersistentPodStateStatus struct {
-	// Ready: what is to be recorded of every Pod that is Ready is recorded.
+	// Ready: the place of every Ready Pod is recorded.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// The generation of the spec that this status is about.
 	ObservedGeneration int64 `json:"observedGeneration"`
 	// What is recorded of each Pod, by its name.
 	PodStates map[string]PersistentPodStateStatusPodStates `json:"podStates,omitempty"`
-	// The UID of the workload whose Pods are recorded: what is recorded goes with it, although another one of its name is made at once.
+	// UID of the workload whose Pods are recorded.
 	TargetUid string `json:"targetUid,omitempty"`
 }
 
@@ -2331,7 +2331,7 @@ func (in *ResourceDistributionStatus) DeepCopyInto(out *ResourceDistributionStat
 	}
 }
 
-// SidecarSetContainersResourcesPolicyResourcesExprLimits: Of the limits.
+// SidecarSetContainersResourcesPolicyResourcesExprLimits: The sidecar's limits, from those of the containers.
 type SidecarSetContainersResourcesPolicyResourcesExprLimits struct {
 	// In the variable cpu: `max(cpu*50%, 50m)`, for example.
 	Cpu string `json:"cpu,omitempty"`
@@ -2343,7 +2343,7 @@ func (in *SidecarSetContainersResourcesPolicyResourcesExprLimits) DeepCopyInto(o
 	*out = *in
 }
 
-// SidecarSetContainersResourcesPolicyResourcesExprRequests: Of the requests.
+// SidecarSetContainersResourcesPolicyResourcesExprRequests: The sidecar's requests, from those of the containers.
 type SidecarSetContainersResourcesPolicyResourcesExprRequests struct {
 	// In the variable cpu: `max(cpu*50%, 50m)`, for example.
 	Cpu string `json:"cpu,omitempty"`
@@ -2355,11 +2355,11 @@ func (in *SidecarSetContainersResourcesPolicyResourcesExprRequests) DeepCopyInto
 	*out = *in
 }
 
-// SidecarSetContainersResourcesPolicyResourcesExpr: What is made of them.
+// SidecarSetContainersResourcesPolicyResourcesExpr: How the sidecar's limits and requests are computed from them.
 type SidecarSetContainersResourcesPolicyResourcesExpr struct {
-	// Of the limits.
+	// The sidecar's limits, from those of the containers.
 	Limits *SidecarSetContainersResourcesPolicyResourcesExprLimits `json:"limits,omitempty"`
-	// Of the requests.
+	// The sidecar's requests, from those of the containers.
 	Requests *SidecarSetContainersResourcesPolicyResourcesExprRequests `json:"requests,omitempty"`
 }
 
@@ -2377,9 +2377,9 @@ func (in *SidecarSetContainersResourcesPolicyResourcesExpr) DeepCopyInto(out *Si
 
 // SidecarSetContainersResourcesPolicy: Requests and limits that follow from those of the containers of the Pod.
 type SidecarSetContainersResourcesPolicy struct {
-	// What is made of them.
+	// How the sidecar's limits and requests are computed from them.
 	ResourcesExpr SidecarSetContainersResourcesPolicyResourcesExpr `json:"resourcesExpr,omitempty"`
-	// sum or max: what becomes of those of several containers.
+	// sum or max: how the values of several containers are combined.
 	TargetContainersMode string `json:"targetContainersMode,omitempty"`
 	// Which containers of the Pod count: a regular expression that fits a part of their names.
 	TargetContainersNameRegex string `json:"targetContainersNameRegex,omitempty"`
@@ -2462,7 +2462,7 @@ func (in *SidecarSetContainersTransferEnv) DeepCopyInto(out *SidecarSetContainer
 
 // SidecarSetContainersUpgradeStrategy: How it gets to another image.
 type SidecarSetContainersUpgradeStrategy struct {
-	// With HotUpgrade, the image of that one of the two which is not at work.
+	// The image of the idle one of the two containers.
 	HotUpgradeEmptyImage string `json:"hotUpgradeEmptyImage,omitempty"`
 	// ColdUpgrade (the default): it is restarted with the other image.
 	UpgradeType string `json:"upgradeType,omitempty"`
@@ -2521,7 +2521,7 @@ func (in *SidecarSetContainers) DeepCopyInto(out *SidecarSetContainers) {
 	}
 }
 
-// SidecarSetInitContainersResourcesPolicyResourcesExprLimits: Of the limits.
+// SidecarSetInitContainersResourcesPolicyResourcesExprLimits: The sidecar's limits, from those of the containers.
 type SidecarSetInitContainersResourcesPolicyResourcesExprLimits struct {
 	// In the variable cpu: `max(cpu*50%, 50m)`, for example.
 	Cpu string `json:"cpu,omitempty"`
@@ -2533,7 +2533,7 @@ func (in *SidecarSetInitContainersResourcesPolicyResourcesExprLimits) DeepCopyIn
 	*out = *in
 }
 
-// SidecarSetInitContainersResourcesPolicyResourcesExprRequests: Of the requests.
+// SidecarSetInitContainersResourcesPolicyResourcesExprRequests: The sidecar's requests, from those of the containers.
 type SidecarSetInitContainersResourcesPolicyResourcesExprRequests struct {
 	// In the variable cpu: `max(cpu*50%, 50m)`, for example.
 	Cpu string `json:"cpu,omitempty"`
@@ -2545,11 +2545,11 @@ func (in *SidecarSetInitContainersResourcesPolicyResourcesExprRequests) DeepCopy
 	*out = *in
 }
 
-// SidecarSetInitContainersResourcesPolicyResourcesExpr: What is made of them.
+// SidecarSetInitContainersResourcesPolicyResourcesExpr: How the sidecar's limits and requests are computed from them.
 type SidecarSetInitContainersResourcesPolicyResourcesExpr struct {
-	// Of the limits.
+	// The sidecar's limits, from those of the containers.
 	Limits *SidecarSetInitContainersResourcesPolicyResourcesExprLimits `json:"limits,omitempty"`
-	// Of the requests.
+	// The sidecar's requests, from those of the containers.
 	Requests *SidecarSetInitContainersResourcesPolicyResourcesExprRequests `json:"requests,omitempty"`
 }
 
@@ -2567,9 +2567,9 @@ func (in *SidecarSetInitContainersResourcesPolicyResourcesExpr) DeepCopyInto(out
 
 // SidecarSetInitContainersResourcesPolicy: Requests and limits that follow from those of the containers of the Pod.
 type SidecarSetInitContainersResourcesPolicy struct {
-	// What is made of them.
+	// How the sidecar's limits and requests are computed from them.
 	ResourcesExpr SidecarSetInitContainersResourcesPolicyResourcesExpr `json:"resourcesExpr,omitempty"`
-	// sum or max: what becomes of those of several containers.
+	// sum or max: how the values of several containers are combined.
 	TargetContainersMode string `json:"targetContainersMode,omitempty"`
 	// Which containers of the Pod count: a regular expression that fits a part of their names.
 	TargetContainersNameRegex string `json:"targetContainersNameRegex,omitempty"`
@@ -2652,7 +2652,7 @@ func (in *SidecarSetInitContainersTransferEnv) DeepCopyInto(out *SidecarSetInitC
 
 // SidecarSetInitContainersUpgradeStrategy: How it gets to another image.
 type SidecarSetInitContainersUpgradeStrategy struct {
-	// With HotUpgrade, the image of that one of the two which is not at work.
+	// The image of the idle one of the two containers.
 	HotUpgradeEmptyImage string `json:"hotUpgradeEmptyImage,omitempty"`
 	// ColdUpgrade (the default): it is restarted with the other image.
 	UpgradeType string `json:"upgradeType,omitempty"`
@@ -2844,7 +2844,7 @@ func (in *SidecarSetUpdateStrategyScatterStrategy) DeepCopyInto(out *SidecarSetU
 type SidecarSetUpdateStrategy struct {
 	// How many Pods may be unavailable while others are updated: a number, or a percentage rounded up.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// How many Pods are kept as they are: a number, or a percentage rounded up, but not all Pods by less than 100%.
+	// How many Pods are kept as they are: a number, or a percentage rounded up.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 	// true: no Pod is updated.
 	Paused bool `json:"paused,omitempty"`
@@ -3199,7 +3199,7 @@ type StatefulSetUpdateStrategyRollingUpdate struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// Seconds that a Pod has to be ready before it counts as available: 0 to 300.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
-	// How many Pods are kept on the old revision, those with the lowest ordinals: a number, or a percentage of replicas rounded up, but not all Pods by less than 100%.
+	// How many Pods are kept on the old revision, those with the lowest ordinals: a number, or a percentage of replicas rounded up.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
 	// true: no Pod is updated.
 	Paused bool `json:"paused,omitempty"`

@@ -55,17 +55,17 @@ type PodUnavailableBudgetStatus struct {
 	CurrentAvailable int32 `json:"currentAvailable"`
 	// Pods that have to stay in service.
 	DesiredAvailable int32 `json:"desiredAvailable"`
-	// Pods whose deletion or eviction was let through and is not seen yet, with the moment.
+	// Pods whose deletion or eviction was allowed but not observed yet, with the time of consent.
 	DisruptedPods map[string]metav1.Time `json:"disruptedPods,omitempty"`
 	// The generation of the spec that the status is about.
 	ObservedGeneration int64 `json:"observedGeneration"`
-	// Labels of the Pods of targetRef, where the scale subresource has them: so that whoever asks for consent needs no right to read it.
+	// The selector of the Pods of targetRef, from its scale subresource, so that the webhook needs no right to read that.
 	Selector *string `json:"selector,omitempty"`
 	// Pods that there should be: the basis of shares.
 	TotalReplicas int32 `json:"totalReplicas"`
 	// Pods that may be taken out of service now.
 	UnavailableAllowed int32 `json:"unavailableAllowed"`
-	// Pods whose update, resize or container restart was let through and is not done yet, with the moment.
+	// Pods whose update, resize or container restart was allowed but is not done yet, with the time of consent.
 	UnavailablePods map[string]metav1.Time `json:"unavailablePods,omitempty"`
 }
 

@@ -13,7 +13,7 @@ import (
 // GroupVersion is that of the kinds here.
 var GroupVersion = schema.GroupVersion{Group: "policy.kruise.io", Version: "v1alpha1"}
 
-// PodUnavailableBudget: PodUnavailableBudget limits how many Pods may be out of service at a time because somebody wanted it: deletion, eviction and, with the feature gate PodUnavailableBudgetUpdateGate, updates in place, resizes and container restarts.
+// PodUnavailableBudget: PodUnavailableBudget limits how many Pods are out of service at a time: it refuses deletions, evictions and, with the feature gate PodUnavailableBudgetUpdateGate, updates in place, resizes and container restarts that would exceed the limit.
 type PodUnavailableBudget struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
