@@ -401,7 +401,7 @@ mod tests {
                 let parsed = parse(&format!("{role} --sync-period={period}"));
                 assert_eq!(parsed.is_ok(), is_taken, "{role} {period}");
                 if let Err(error) = parsed {
-                    assert!(error.to_string().contains("leave the flag out, or set 0"), "{error}");
+                    assert!(error.to_string().contains("leave the flag out, or set it to 0"), "{error}");
                 }
             }
         }

@@ -950,7 +950,7 @@ async fn a_job_that_is_deleted_while_it_is_read_again_does_not_come_back() {
             }
             // The answer was on its way when the watch told of the deletion.
             let controller = running.get().unwrap();
-            let old = controller.jobs.remove(&key, None).unwrap();
+            let old = controller.jobs.remove(&key, Some("job-j")).unwrap();
             controller.job_changed(&Change::Deleted(&old));
             (200, job.clone())
         }
@@ -961,5 +961,6 @@ async fn a_job_that_is_deleted_while_it_is_read_again_does_not_come_back() {
     controller.job_changed(&Change::Applied { old: None, new: &new.unwrap(), initial: false });
     assert!(lock(&controller.state).known.contains_key("job-j"));
     controller.reconcile_job(&key).await.unwrap();
-    assert!(controller.jobs.is_empty() && lock(&controller.state).known.is_empty());
+    assert!(controller.jobs.is_empty(), "it is in the store again");
+    assert!(lock(&controller.state).known.is_empty(), "it is known again");
 }

@@ -170,7 +170,7 @@ fn pod_spec_says_what_it_cannot_promise() {
     let never = controlled().tap(|p| p["spec"]["restartPolicy"] = json!("Never"));
     assert!(warned(never).contains("a start that fails is not tried again"));
     let pulled = controlled().tap(|p| p["spec"]["containers"][0]["imagePullPolicy"] = json!("Always"));
-    assert!(warned(pulled).contains("without the registry it stays down"));
+    assert!(warned(pulled).contains("while the registry does not answer, it stays down"));
     let settled = controlled().tap(|p| p["metadata"]["generation"] = json!(7));
     assert_eq!(warned(settled), "", "the status names the same tag");
 }
