@@ -248,7 +248,7 @@ impl Spreads {
             self.publish_namespace(match change {
                 Change::Applied { new, .. } => new.metadata.namespace.as_deref().unwrap_or_default(),
                 Change::Deleted(old) => old.metadata.namespace.as_deref().unwrap_or_default(),
-                Change::Undecodable { key, .. } => &*key.namespace,
+                Change::Undecodable { key, .. } => &key.namespace,
             });
         }
     }
