@@ -183,7 +183,20 @@ fn differences<'a>(
     }
 }
 
-/// The change of labels, annotations and other metadata, as a merge patch; removed keys are null.
+/// The finalizers that a strategic merge patch adds.
+pub(super) const FINALIZERS: &str = "finalizers";
+/// Those that it takes away.
+pub(super) const FINALIZERS_GONE: &str = "$deleteFromPrimitiveList/finalizers";
+
+/// What one list has and another one has not.
+pub(super) fn only_in(list: &Value, other: &Value) -> Vec<Value> {
+    let entries = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (mut left, others) = (entries(list), entries(other));
+    left.retain(|entry| !others.contains(entry));
+    left
+}
+
+/// The change of labels, annotations and other metadata, as a strategic merge patch; removed keys are null.
 fn metadata_patch(old: &Value, new: &Value) -> Value {
     let mut patch = Map::new();
     let keys =
@@ -191,6 +204,15 @@ fn metadata_patch(old: &Value, new: &Value) -> Value {
     for key in keys(old).union(&keys(new)) {
         let (a, b) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
         if a == b || key == "creationTimestamp" {
+            continue;
+        }
+        if key == FINALIZERS {
+            // Others have theirs in the list of a Pod too, and take those of hooks out of it: it is not replaced.
+            for (member, names) in [(FINALIZERS, only_in(b, a)), (FINALIZERS_GONE, only_in(a, b))] {
+                if !names.is_empty() {
+                    patch.insert(member.to_owned(), names.into());
+                }
+            }
             continue;
         }
         let change = if key == "labels" || key == "annotations" {

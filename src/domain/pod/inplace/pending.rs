@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{
     UpdateSpec,
     annotations::{decoded, encoded},
-    difference::{NotInPlace, of_readable_length},
+    difference::{FINALIZERS, FINALIZERS_GONE, NotInPlace, of_readable_length, only_in},
 };
 
 /// A change with its grace in seconds, and what an earlier one has not written yet: the Pod's label says that it is on the
@@ -48,10 +48,22 @@ pub fn with_pending(
 fn joined(first: Value, second: &Value) -> Value {
     match (first, second) {
         (Value::Object(mut a), Value::Object(b)) => {
+            // What the second one takes away is not added, and the other way round.
+            for (one, other) in [(FINALIZERS, FINALIZERS_GONE), (FINALIZERS_GONE, FINALIZERS)] {
+                if let (Some(names), Some(against)) = (a.get_mut(one), b.get(other)) {
+                    *names = only_in(names, against).into();
+                }
+            }
             for (key, value) in b {
                 let before = a.remove(key).unwrap_or(json!(null));
                 a.insert(key.clone(), joined(before, value));
             }
+            a.into()
+        }
+        // Finalizers.
+        (Value::Array(mut a), Value::Array(b)) => {
+            let more: Vec<Value> = b.iter().filter(|name| !a.contains(name)).cloned().collect();
+            a.extend(more);
             a.into()
         }
         (_, second) => second.clone(),

@@ -167,6 +167,39 @@ fn a_change_that_an_annotation_could_not_hold_needs_another_pod() {
 }
 
 #[test]
+fn finalizers_of_others_outlive_those_of_a_template() {
+    let with = |names: &[&str]| changed(|t| t["metadata"]["finalizers"] = json!(names));
+    let change = |old: &Value, new: &Value| between(old, new).unwrap();
+    let apply = |spec: &UpdateSpec| {
+        // One that somebody has added, and without one that a hook was let go by.
+        let pod = json!({"metadata": {"finalizers": ["example.com/u", "mesh.example/f"]}});
+        let patch = json!({"metadata": plain_metadata(spec)});
+        let patched = crate::k8s::strategic_merge::apply(&pod, &patch).unwrap();
+        let mut names: Vec<String> = serde_json::from_value(patched["metadata"]["finalizers"].clone()).unwrap();
+        names.sort_unstable();
+        names.join(" ")
+    };
+    let (p, u, n) = ("example.com/p", "example.com/u", "example.com/n");
+    for (old, new, after) in [
+        (with(&[p, u]), with(&[p]), "mesh.example/f"),
+        (with(&[p, u]), simple(), "mesh.example/f"),
+        (with(&[p, u]), with(&[u, p, n]), "example.com/n example.com/u mesh.example/f"),
+        (simple(), with(&[n]), "example.com/n example.com/u mesh.example/f"),
+    ] {
+        assert_eq!(apply(&change(&old, &new)), after, "{new}");
+    }
+    // What the first one of two has not written yet.
+    for (first, second, third, after) in [
+        (with(&[u]), with(&[u, p]), with(&[u, p, n]), "example.com/n example.com/p example.com/u mesh.example/f"),
+        (with(&[u]), with(&[u, n]), with(&[u]), "example.com/u mesh.example/f"),
+        (with(&[u]), with(&[p]), with(&[u, p]), "example.com/p example.com/u mesh.example/f"),
+    ] {
+        let both = with_pending(change(&second, &third), Some(&change(&first, &second)), 0).unwrap();
+        assert_eq!(apply(&both), after, "{third}");
+    }
+}
+
+#[test]
 fn a_key_that_a_container_reads_restarts_it() {
     let new = changed(|t| t["metadata"]["annotations"]["config"] = "2".into());
     let spec = between(&simple(), &new).unwrap();
