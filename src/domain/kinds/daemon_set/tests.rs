@@ -368,6 +368,16 @@ fn pods_are_updated_in_place_where_that_is_possible() {
 }
 
 #[test]
+fn a_template_that_admission_has_seen_and_one_that_it_has_not_differ_in_place() {
+    let mut seen = spec(json!({"rollingUpdateType": "InPlaceIfPossible"}));
+    seen.template["metadata"] = json!({"creationTimestamp": null});
+    seen.template["spec"]["containers"][0]["resources"] = json!({});
+    assert_eq!(texts(planned(&seen, &nodes(&["a"]), &[old("a")])), ["update o-a main=i:2"]);
+    seen.template["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": 1}});
+    assert_eq!(texts(planned(&seen, &nodes(&["a"]), &[old("a")])), ["delete o-a"], "these say something");
+}
+
+#[test]
 fn the_hook_of_updates_in_place_holds_and_is_put_back() {
     let mut fields = hooked(&["inPlaceUpdate"]);
     fields["rollingUpdateType"] = "InPlaceIfPossible".into();

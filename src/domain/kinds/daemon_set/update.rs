@@ -17,7 +17,7 @@ use crate::{
         },
         workload::steps,
     },
-    k8s::revision,
+    k8s::{pod_template::write_as_typed, revision},
 };
 
 /// How a Pod gets to the update revision.
@@ -236,8 +236,11 @@ impl Rollout<'_, '_> {
 fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, NotInPlace> {
     let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, from));
     let old = known.and_then(|known| revision::template(&known.data));
-    let old = old.ok_or_else(|| NotInPlace::UnknownRevision(from.to_owned()))?;
-    inplace::spec_between(&old, &observed.spec.template, observed.update, observed.allowed)
+    let mut old = old.ok_or_else(|| NotInPlace::UnknownRevision(from.to_owned()))?;
+    // One of them may have been stored while admission was away, which writes such members: they say nothing.
+    let mut new = observed.spec.template.clone();
+    [&mut old, &mut new].into_iter().for_each(write_as_typed);
+    inplace::spec_between(&old, &new, observed.update, observed.allowed)
 }
 
 fn wait_for(pod: &Pod, plan: &mut Plan) {
