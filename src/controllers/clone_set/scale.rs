@@ -239,6 +239,13 @@ impl Controller {
         if clone_set.spec.scale_strategy.disable_pvc_reuse {
             unusable.extend(seen.claims.iter().map(|claim| claim.instance_id.as_str()));
         }
+        // A Pod that was let go keeps its name, and goes on using the claims.
+        let key = ObjectKey::of(clone_set);
+        let is_taken = |id: &&str| {
+            let name = make::pod_name(&key.name, id);
+            self.context.pods.get(&ObjectKey::new(&key.namespace, &name)).is_some()
+        };
+        unusable.extend(claimed.iter().copied().filter(is_taken));
         let random = ring::rand::SystemRandom::new();
         let number = || {
             let mut bytes = [0; 4];

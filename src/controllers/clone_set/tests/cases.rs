@@ -115,6 +115,28 @@ async fn case_21_a_claim_that_is_being_deleted_blocks_nothing_and_is_not_used_ag
 }
 
 #[tokio::test]
+async fn case_25_the_claims_of_a_pod_that_was_let_go_are_not_given_to_another_one_while_it_is_there() {
+    let world = World::up(json!({"replicas": 1, "volumeClaimTemplates": claims()})).await;
+    let mut pod = world.pods().remove(0);
+    pod["metadata"]["labels"]["app"] = "other".into();
+    {
+        let mut server = lock(&world.server);
+        server.version += 1;
+        pod["metadata"]["resourceVersion"] = server.version.to_string().into();
+        server.objects.insert(format!("{NAMESPACE}/{}", name(&pod)), pod.clone());
+    }
+    world.controller.context.pods.upsert(serde_json::from_value(pod.clone()).unwrap());
+    world.go_on().await;
+    assert_eq!((world.pods().len(), world.objects(CLAIMS).len()), (2, 2), "another Pod with claims of its own");
+    assert_eq!((&world.status()["availableReplicas"], world.failures().len()), (&json!(1), 0));
+    world.lose(&pod);
+    world.put_clone_set(json!({"replicas": 2}));
+    world.go_on().await;
+    assert!(world.pods().iter().any(|next| name(next) == name(&pod)), "what it has left is used");
+    assert_eq!((world.pods().len(), world.objects(CLAIMS).len()), (2, 2));
+}
+
+#[tokio::test]
 async fn case_22_without_reuse_claims_follow_a_pod_that_cannot_end() {
     let world = World::up(json!({"replicas": 1, "volumeClaimTemplates": claims(),
         "scaleStrategy": {"disablePVCReuse": true}}))

@@ -49,6 +49,11 @@ fn name_of(clone_set: &CloneSet) -> &str {
     clone_set.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// The name of the Pod of an instance.
+pub fn pod_name(clone_set: &str, id: &str) -> String {
+    format!("{clone_set}-{id}")
+}
+
 /// The label `controller-revision-hash` of Pods: the full name, or the hash alone where the gate CloneSetShortHash is on
 /// or the name is too long for a label.
 pub fn revision_label(revision_name: &str, short: bool) -> &str {
@@ -70,7 +75,7 @@ pub fn pod(clone_set: &CloneSet, template: &Value, revision_name: &str, id: &str
     };
     let parts = PodParts {
         owner: &owner(clone_set),
-        name: format!("{name}-{id}"),
+        name: pod_name(name, id),
         generate_name: format!("{name}-"),
         labels,
         annotations: vec![(labels::LIFECYCLE_TIMESTAMP, rfc3339(now.wall))],
