@@ -216,14 +216,14 @@ impl Controller {
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
         wake::owners_of_changed(change, KIND, |key, pod| self.common.wake(&self.queue, key, pod));
-        if let Change::Applied { new, .. } = change
-            && new.controller.is_none()
-        {
-            self.orphan_seen(new);
+        // One that is gone may have had the name that the next Pod gets.
+        let (Change::Applied { new: pod, .. } | Change::Deleted(pod)) = change else { return };
+        if pod.controller.is_none() {
+            self.orphan_seen(pod);
         }
     }
 
-    /// A Pod that nobody controls may be one to adopt.
+    /// A Pod that nobody controls may be one to adopt, or in the way.
     fn orphan_seen(&self, pod: &PodView) {
         let Some((parent, _)) = pod.name().rsplit_once('-') else { return };
         let key = ObjectKey::new(pod.namespace(), parent);

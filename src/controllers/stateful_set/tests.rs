@@ -623,6 +623,19 @@ async fn orphans_are_adopted_and_what_the_selector_no_longer_matches_is_released
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_had_the_name_of_one_to_come_wakes_the_set_when_it_is_gone() {
+    let world = World::new();
+    world.put_set(json!({}));
+    let controller = &world.controller;
+    for (name, woken) in [("other-1", None), ("web-1", Some(ObjectKey::new("ns", "web")))] {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": "released"}});
+        let pod: Arc<PodView> = Arc::new(serde_json::from_value(pod).unwrap());
+        controller.pod_changed(&Change::Deleted(&pod));
+        assert_eq!(controller.queue.begin(), woken, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_of_another_namespace_that_names_the_sets_uid_is_none_of_its_pods() {
     let world = World::new();
     world.put_set(json!({}));
