@@ -20,7 +20,7 @@ use crate::{
     domain::kinds::united_deployment::{
         make,
         spec::{ChildKind, UnitedSpec},
-        typed::typed,
+        typed::{keep_form, typed},
     },
     k8s::{invalid::InvalidField, pod_template::Trial, rbac::Rule},
     runtime::pod_template::{self, Answer, Refused},
@@ -183,6 +183,9 @@ pub fn admit(admission: &UnitedAdmission, answers: &Answers) -> Decision {
         }
         if let Some(template) = spec.get_mut("template") {
             *template = typed(template);
+            if let Some(stored) = judged.old.as_ref().and_then(|old| old.pointer("/spec/template")) {
+                keep_form(template, stored);
+            }
         }
         Ok(())
     })

@@ -30,6 +30,29 @@ pub fn typed(template: &Value) -> Value {
     template
 }
 
+/// Members of a workload's spec that clients in Go write whether or not they are set. Others leave them out.
+const UNSET: [&str; 2] = ["selector", "serviceName"];
+
+/// Keeps what says nothing in the form in which it is stored. In another form the template would be another revision, and
+/// every Pod would be updated because a client in Go has written what another one had made, or the other way round.
+pub fn keep_form(template: &mut Value, stored: &Value) {
+    let says_nothing = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "");
+    for kind in ChildKind::ALL {
+        let before = stored.get(kind.member()).and_then(|child| child.get("spec"));
+        let now = template.get_mut(kind.member()).and_then(|child| child.get_mut("spec"));
+        let (Some(Value::Object(before)), Some(Value::Object(now))) = (before, now) else { continue };
+        for key in UNSET {
+            if !says_nothing(before.get(key)) || !says_nothing(now.get(key)) {
+                continue;
+            }
+            match before.get(key) {
+                Some(value) => drop(now.insert(key.to_owned(), value.clone())),
+                None => drop(now.remove(key)),
+            }
+        }
+    }
+}
+
 /// A member; an empty object where it is missing or null.
 fn member<'v>(parent: &'v mut Map<String, Value>, key: &str) -> &'v mut Value {
     let member = parent.entry(key).or_insert(Value::Null);

@@ -287,6 +287,45 @@ fn nodes_tolerations_and_what_stateful_sets_keep_cannot_be_changed() {
 }
 
 #[test]
+fn what_only_some_clients_write_of_a_stateful_set_is_no_change() {
+    let with = |member: &str, changes: Value| {
+        let mut child = json!({"spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}});
+        json_patch::merge(&mut child, &changes);
+        of_kind(member, child)
+    };
+    for member in ["statefulSetTemplate", "advancedStatefulSetTemplate"] {
+        let plain = with(member, json!({}));
+        // As the types of apps/v1 have no omitempty there.
+        let mut of_go = with(member, json!({"spec": {"serviceName": ""}}));
+        of_go["spec"]["template"][member]["spec"]["selector"] = Value::Null;
+        for (first, then) in [(&plain, &of_go), (&of_go, &plain)] {
+            let old = stored(first.clone());
+            let again = stored_by(update(old.clone(), then.clone()));
+            assert_eq!(again["spec"], old["spec"], "{member}: no other revision");
+        }
+        let named = stored(with(member, json!({"spec": {"serviceName": "web"}})));
+        let without = causes(update(named, of_go.clone()));
+        assert_eq!(without[0].0, format!("spec.template.{member}.spec.serviceName"));
+
+        let old = stored(plain);
+        let policy = |policy: &str| with(member, json!({"spec": {"podManagementPolicy": policy}}));
+        decide(update(old.clone(), policy("OrderedReady"))).unwrap();
+        let at = format!("spec.template.{member}.spec");
+        assert_eq!(causes(update(old.clone(), policy("Parallel")))[0].0, format!("{at}.podManagementPolicy"));
+        let claim = |amount: &str| {
+            let mut object = with(member, json!({}));
+            let claim = &mut object["spec"]["template"][member]["spec"]["volumeClaimTemplates"][0];
+            claim["spec"]["resources"]["requests"]["storage"] = amount.into();
+            object
+        };
+        // What is stored is the spelling of the API server, and the manifest is applied once more.
+        decide(update(old.clone(), claim("1024Mi"))).unwrap();
+        assert_eq!(causes(update(old, claim("2Gi")))[0].0, format!("{at}.volumeClaimTemplates"));
+    }
+}
+
+#[test]
 fn an_update_is_not_refused_for_what_it_does_not_change() {
     let odd = subsets(json!([{"name": "a", "replicas": 9}, {"name": "b"}]));
     let mut newer = odd.clone();
