@@ -30,26 +30,34 @@ pub fn typed(template: &Value) -> Value {
     template
 }
 
-/// Members of a workload's spec that clients in Go write whether or not they are set. Others leave them out.
-const UNSET: [&str; 2] = ["selector", "serviceName"];
+/// Members whose own members are named by users: there, a value that is empty says something.
+const MAPS: [&str; 4] = ["annotations", "labels", "matchLabels", "nodeSelector"];
 
-/// Keeps what says nothing in the form in which it is stored. In another form the template would be another revision, and
-/// every Pod would be updated because a client in Go has written what another one had made, or the other way round.
-pub fn keep_form(template: &mut Value, stored: &Value) {
-    let says_nothing = |value: Option<&Value>| value.is_none_or(|value| value.is_null() || value == "");
-    for kind in ChildKind::ALL {
-        let before = stored.get(kind.member()).and_then(|child| child.get("spec"));
-        let now = template.get_mut(kind.member()).and_then(|child| child.get_mut("spec"));
-        let (Some(Value::Object(before)), Some(Value::Object(now))) = (before, now) else { continue };
-        for key in UNSET {
-            if !says_nothing(before.get(key)) || !says_nothing(now.get(key)) {
-                continue;
-            }
-            match before.get(key) {
-                Some(value) => drop(now.insert(key.to_owned(), value.clone())),
-                None => drop(now.remove(key)),
-            }
+/// Whether two templates say the same. Clients in Go write some members whether or not they are set: `selector: null`,
+/// `serviceName: ""`, `divisor: "0"`. Others leave them out.
+pub fn says_the_same(a: &Value, b: &Value) -> bool {
+    bare(a) == bare(b)
+}
+
+/// A value without the members that say nothing.
+fn bare(value: &Value) -> Value {
+    let says_nothing = |key: &str, value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => matches!((key, text.as_str()), ("serviceName", "") | ("divisor", "0")),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    };
+    match value {
+        Value::Object(members) => {
+            let said = members.iter().filter(|(key, value)| !says_nothing(key, value));
+            let said = said.map(|(key, value)| {
+                let value = if MAPS.contains(&key.as_str()) { value.clone() } else { bare(value) };
+                (key.clone(), value)
+            });
+            Value::Object(said.collect())
         }
+        Value::Array(items) => items.iter().map(bare).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

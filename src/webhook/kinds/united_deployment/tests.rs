@@ -326,6 +326,37 @@ fn what_only_some_clients_write_of_a_stateful_set_is_no_change() {
 }
 
 #[test]
+fn what_says_the_same_stays_in_the_form_in_which_it_is_stored() {
+    for member in ["statefulSetTemplate", "advancedStatefulSetTemplate", "cloneSetTemplate", "deploymentTemplate"] {
+        let with = |divisor: Option<&str>, labels: Value| {
+            let mut reference = json!({"resource": "limits.cpu"});
+            if let Some(divisor) = divisor {
+                reference["divisor"] = divisor.into();
+            }
+            let mut child = child();
+            let template = &mut child["spec"]["template"];
+            template["spec"]["containers"][0]["env"] =
+                json!([{"name": "CPUS", "valueFrom": {"resourceFieldRef": reference}}]);
+            json_patch::merge(&mut template["metadata"], &json!({"labels": labels}));
+            let mut object = united(json!({}));
+            object["spec"]["template"] = json!({member: child});
+            object
+        };
+        let of = |object: Value| object["spec"]["template"][member]["spec"]["template"].clone();
+        for (first, then) in [(None, Some("0")), (Some("0"), None)] {
+            let old = stored(with(first, json!({})));
+            let again = stored_by(update(old.clone(), with(then, json!({}))));
+            assert_eq!(again["spec"], old["spec"], "{member}: no other revision");
+        }
+        let old = stored(with(None, json!({})));
+        let other = of(stored_by(update(old.clone(), with(Some("1m"), json!({})))));
+        assert_eq!(other["spec"]["containers"][0]["env"][0]["valueFrom"]["resourceFieldRef"]["divisor"], "1m");
+        let labelled = of(stored_by(update(old, with(None, json!({"divisor": "0", "empty": ""})))));
+        assert_eq!(labelled["metadata"]["labels"], json!({"app": "web", "divisor": "0", "empty": ""}));
+    }
+}
+
+#[test]
 fn an_update_is_not_refused_for_what_it_does_not_change() {
     let odd = subsets(json!([{"name": "a", "replicas": 9}, {"name": "b"}]));
     let mut newer = odd.clone();
