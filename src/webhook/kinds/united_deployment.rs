@@ -20,7 +20,7 @@ use crate::{
     domain::kinds::united_deployment::{
         make,
         spec::{ChildKind, UnitedSpec},
-        typed::typed,
+        typed::{says_the_same, typed},
     },
     k8s::{invalid::InvalidField, pod_template::Trial, rbac::Rule},
     runtime::pod_template::{self, Answer, Refused},
@@ -183,6 +183,11 @@ pub fn admit(admission: &UnitedAdmission, answers: &Answers) -> Decision {
         }
         if let Some(template) = spec.get_mut("template") {
             *template = typed(template);
+            let stored = judged.old.as_ref().and_then(|old| old.pointer("/spec/template"));
+            if let Some(stored) = stored.filter(|stored| says_the_same(stored, template)) {
+                // In another form it would be another revision, and every Pod would be updated.
+                template.clone_from(stored);
+            }
         }
         Ok(())
     })

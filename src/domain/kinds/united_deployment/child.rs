@@ -10,6 +10,21 @@ use super::{
 };
 use crate::api::labels;
 
+/// Where a Pod says which nodes it requires.
+const REQUIRED_TERMS: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+
+/// Whether two objects have the same under some keys. What is empty may be missing in the one that is stored.
+fn is_same(a: &Value, b: &Value, keys: &[&str]) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    };
+    let of = |object: &Value, key: &str| object.get(key).filter(|value| !is_empty(value)).cloned();
+    keys.iter().all(|key| of(a, key) == of(b, key))
+}
+
 /// The workload of a subset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChildSeen {
@@ -107,7 +122,7 @@ impl ChildSeen {
         labels.and_then(Value::as_str) == Some(&*self.subset)
     }
 
-    /// Whether it was made for this revision and with this patch.
+    /// Whether it was made for this revision and with this patch, and for the nodes of the subset.
     pub(super) fn is_for(&self, revision: &str, subset: &SubsetSpec) -> bool {
         let patch = self.object.pointer("/metadata/annotations").and_then(|all| all.get(labels::SUBSET_PATCH));
         let patch = patch.and_then(Value::as_str).unwrap_or_default();
@@ -115,5 +130,30 @@ impl ChildSeen {
         self.revision() == revision
             && (patch == subset.patch_text
                 || (!patch.is_empty() && parsed(patch).is_some() && parsed(patch) == subset.patch))
+            && self.has_nodes_of(subset)
+    }
+
+    /// Whether its Pods require the nodes of the subset and tolerate what it says. Neither can be changed, but a subset that was
+    /// removed may come back with others before its workload has gone. What a patch may have written over is not looked at.
+    fn has_nodes_of(&self, subset: &SubsetSpec) -> bool {
+        let writes = |at: &str| {
+            subset.patch_text.contains("\"$") || subset.patch.as_ref().is_some_and(|patch| patch.pointer(at).is_some())
+        };
+        let pods = self.object.pointer("/spec/template/spec");
+        let list = |at: &str| pods.and_then(|pods| pods.pointer(at)).and_then(Value::as_array);
+        let has = |all: Option<&Vec<Value>>, wanted: &[Value], keys: &[&str]| {
+            wanted.iter().all(|wanted| all.into_iter().flatten().any(|there| is_same(there, wanted, keys)))
+        };
+        let requires = |term: &Value| {
+            let there = term.get("matchExpressions").and_then(Value::as_array);
+            has(there, &subset.expressions, &["key", "operator", "values"])
+        };
+        let terms = list(REQUIRED_TERMS);
+        let requires_all = || terms.is_some_and(|terms| !terms.is_empty() && terms.iter().all(requires));
+        let tolerates_all = || {
+            has(list("/tolerations"), &subset.tolerations, &["key", "operator", "value", "effect", "tolerationSeconds"])
+        };
+        (subset.expressions.is_empty() || writes("/spec/affinity") || requires_all())
+            && (writes("/spec/tolerations") || tolerates_all())
     }
 }

@@ -342,6 +342,41 @@ fn shortfall_a_removed_subset_goes_only_when_it_is_replaced_and_its_status_goes_
 }
 
 #[test]
+fn a_subset_that_comes_back_before_its_workload_has_gone_gets_the_nodes_that_it_names_now() {
+    let with = |zone: &str, taint: &str, patch: Value| {
+        // A list that is empty is not stored.
+        let term = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]},
+            {"key": "ssd", "operator": "Exists", "values": []}]});
+        let tolerations = json!([{"key": taint, "operator": "Exists", "effect": ""}]);
+        let b = json!({"name": "b", "nodeSelectorTerm": term, "tolerations": tolerations, "patch": patch});
+        spec(ChildKind::Deployment, json!({"spec": {"topology": {"subsets": [{"name": "a"}, b]}}}))
+    };
+    let before = with("x", "spot", json!(null));
+    let mut children = [child(&before, "a", 3, "r2"), child(&before, "b", 3, "r2")];
+    let pods = "/spec/template/spec";
+    let stored = children[1].object.pointer_mut(pods).unwrap();
+    stored["tolerations"][0].as_object_mut().unwrap().remove("effect");
+    let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0";
+    let second = stored.pointer_mut(&format!("{required}/matchExpressions/1")).unwrap();
+    second.as_object_mut().unwrap().remove("values");
+    assert_eq!(plan_of(&before, &children).steps, []);
+    for now in [with("y", "spot", json!(null)), with("x", "gpu", json!(null))] {
+        let plan = plan_of(&now, &children);
+        let [SubsetStep::Change { subset, patch, .. }] = &plan.steps[..] else { panic!("{plan:?}") };
+        assert_eq!(subset, "b");
+        let mut written = children.clone();
+        json_patch::merge(&mut written[1].object, patch);
+        let b = now.subsets.iter().find(|subset| subset.name == "b").unwrap();
+        let now_required = written[1].object.pointer(&format!("{pods}{required}")).unwrap();
+        assert_eq!(now_required["matchExpressions"], json!(b.expressions));
+        assert_eq!(plan_of(&now, &written).steps, [], "it is written once");
+    }
+    // A patch is the last word, of tolerations too: nothing is to be written again and again.
+    let patched = with("x", "spot", json!({"spec": {"tolerations": [{"key": "other", "operator": "Exists"}]}}));
+    assert_eq!(plan_of(&patched, &[child(&patched, "a", 3, "r2"), child(&patched, "b", 3, "r2")]).steps, []);
+}
+
+#[test]
 fn of_two_workloads_of_a_subset_the_one_in_service_stays() {
     let spec = spec(ChildKind::CloneSet, json!({}));
     let idle =

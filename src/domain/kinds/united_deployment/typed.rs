@@ -30,6 +30,37 @@ pub fn typed(template: &Value) -> Value {
     template
 }
 
+/// Members whose own members are named by users: there, a value that is empty says something.
+const MAPS: [&str; 4] = ["annotations", "labels", "matchLabels", "nodeSelector"];
+
+/// Whether two templates say the same. Clients in Go write some members whether or not they are set: `selector: null`,
+/// `serviceName: ""`, `divisor: "0"`. Others leave them out.
+pub fn says_the_same(a: &Value, b: &Value) -> bool {
+    bare(a) == bare(b)
+}
+
+/// A value without the members that say nothing.
+fn bare(value: &Value) -> Value {
+    let says_nothing = |key: &str, value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => matches!((key, text.as_str()), ("serviceName", "") | ("divisor", "0")),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    };
+    match value {
+        Value::Object(members) => {
+            let said = members.iter().filter(|(key, value)| !says_nothing(key, value));
+            let said = said.map(|(key, value)| {
+                let value = if MAPS.contains(&key.as_str()) { value.clone() } else { bare(value) };
+                (key.clone(), value)
+            });
+            Value::Object(said.collect())
+        }
+        Value::Array(items) => items.iter().map(bare).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
 /// A member; an empty object where it is missing or null.
 fn member<'v>(parent: &'v mut Map<String, Value>, key: &str) -> &'v mut Value {
     let member = parent.entry(key).or_insert(Value::Null);

@@ -10,7 +10,7 @@ use crate::{
         kinds::united_deployment::spec::{self, ChildKind, MOST_SUBSETS, UnitedSpec},
         workload::allocation::{AllocationMode, AllocationSubset, allocate},
     },
-    k8s::{int_or_percent::IntOrPercent, name::is_dns_label, pod::Labels, selector::Selector},
+    k8s::{int_or_percent::IntOrPercent, name::is_dns_label, pod::Labels, quantity, selector::Selector},
     webhook::validate::{Findings, Object, show_text},
 };
 
@@ -318,8 +318,12 @@ pub(super) fn unchanged(old: &Value, new: &Value, found: &mut Findings) {
     if old.kind != new.kind || !new.kind.has_ordinals() {
         return;
     }
-    for key in ["serviceName", "podManagementPolicy", "volumeClaimTemplates"] {
-        let of = |spec: &Object| spec.get(key).cloned().filter(|value| !value.is_null());
+    for (key, default) in [("serviceName", ""), ("podManagementPolicy", "OrderedReady"), ("volumeClaimTemplates", "")] {
+        // Clients in Go write a name that is empty, others leave it out.
+        let of = |spec: &Object| match spec.get(key) {
+            Some(value) if !value.is_null() && value != "" => value.clone(),
+            _ => Value::from(default),
+        };
         let differs = match key {
             // Defaults of claim templates come with admission.
             "volumeClaimTemplates" => claims(old.spec.get(key)) != claims(new.spec.get(key)),
@@ -334,11 +338,20 @@ pub(super) fn unchanged(old: &Value, new: &Value, found: &mut Findings) {
     }
 }
 
-/// What claim templates ask for, without what is added to them.
+/// What claim templates ask for, without what is added to them, and with amounts as the API server spells them: so they are
+/// stored, whatever their manifest says.
 fn claims(all: Option<&Value>) -> Vec<(Value, Value)> {
     let of = |claim: &Value| {
         let at = |pointer: &str| claim.pointer(pointer).cloned().unwrap_or_default();
-        (at("/metadata/name"), at("/spec"))
+        let mut spec = at("/spec");
+        for amounts in ["/resources/limits", "/resources/requests"] {
+            let Some(amounts) = spec.pointer_mut(amounts).and_then(Value::as_object_mut) else { continue };
+            for amount in amounts.values_mut() {
+                let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+                *amount = quantity::canonical(&text).unwrap_or(text).into();
+            }
+        }
+        (at("/metadata/name"), spec)
     };
     all.and_then(Value::as_array).into_iter().flatten().map(of).collect()
 }

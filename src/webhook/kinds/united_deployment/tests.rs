@@ -287,6 +287,76 @@ fn nodes_tolerations_and_what_stateful_sets_keep_cannot_be_changed() {
 }
 
 #[test]
+fn what_only_some_clients_write_of_a_stateful_set_is_no_change() {
+    let with = |member: &str, changes: Value| {
+        let mut child = json!({"spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}});
+        json_patch::merge(&mut child, &changes);
+        of_kind(member, child)
+    };
+    for member in ["statefulSetTemplate", "advancedStatefulSetTemplate"] {
+        let plain = with(member, json!({}));
+        // As the types of apps/v1 have no omitempty there.
+        let mut of_go = with(member, json!({"spec": {"serviceName": ""}}));
+        of_go["spec"]["template"][member]["spec"]["selector"] = Value::Null;
+        for (first, then) in [(&plain, &of_go), (&of_go, &plain)] {
+            let old = stored(first.clone());
+            let again = stored_by(update(old.clone(), then.clone()));
+            assert_eq!(again["spec"], old["spec"], "{member}: no other revision");
+        }
+        let named = stored(with(member, json!({"spec": {"serviceName": "web"}})));
+        let without = causes(update(named, of_go.clone()));
+        assert_eq!(without[0].0, format!("spec.template.{member}.spec.serviceName"));
+
+        let old = stored(plain);
+        let policy = |policy: &str| with(member, json!({"spec": {"podManagementPolicy": policy}}));
+        decide(update(old.clone(), policy("OrderedReady"))).unwrap();
+        let at = format!("spec.template.{member}.spec");
+        assert_eq!(causes(update(old.clone(), policy("Parallel")))[0].0, format!("{at}.podManagementPolicy"));
+        let claim = |amount: &str| {
+            let mut object = with(member, json!({}));
+            let claim = &mut object["spec"]["template"][member]["spec"]["volumeClaimTemplates"][0];
+            claim["spec"]["resources"]["requests"]["storage"] = amount.into();
+            object
+        };
+        // What is stored is the spelling of the API server, and the manifest is applied once more.
+        decide(update(old.clone(), claim("1024Mi"))).unwrap();
+        assert_eq!(causes(update(old, claim("2Gi")))[0].0, format!("{at}.volumeClaimTemplates"));
+    }
+}
+
+#[test]
+fn what_says_the_same_stays_in_the_form_in_which_it_is_stored() {
+    for member in ["statefulSetTemplate", "advancedStatefulSetTemplate", "cloneSetTemplate", "deploymentTemplate"] {
+        let with = |divisor: Option<&str>, labels: Value| {
+            let mut reference = json!({"resource": "limits.cpu"});
+            if let Some(divisor) = divisor {
+                reference["divisor"] = divisor.into();
+            }
+            let mut child = child();
+            let template = &mut child["spec"]["template"];
+            template["spec"]["containers"][0]["env"] =
+                json!([{"name": "CPUS", "valueFrom": {"resourceFieldRef": reference}}]);
+            json_patch::merge(&mut template["metadata"], &json!({"labels": labels}));
+            let mut object = united(json!({}));
+            object["spec"]["template"] = json!({member: child});
+            object
+        };
+        let of = |object: Value| object["spec"]["template"][member]["spec"]["template"].clone();
+        for (first, then) in [(None, Some("0")), (Some("0"), None)] {
+            let old = stored(with(first, json!({})));
+            let again = stored_by(update(old.clone(), with(then, json!({}))));
+            assert_eq!(again["spec"], old["spec"], "{member}: no other revision");
+        }
+        let old = stored(with(None, json!({})));
+        let other = of(stored_by(update(old.clone(), with(Some("1m"), json!({})))));
+        assert_eq!(other["spec"]["containers"][0]["env"][0]["valueFrom"]["resourceFieldRef"]["divisor"], "1m");
+        let labelled = of(stored_by(update(old, with(None, json!({"divisor": "0", "empty": ""})))));
+        assert_eq!(labelled["metadata"]["labels"], json!({"app": "web", "divisor": "0", "empty": ""}));
+    }
+}
+
+#[test]
 fn an_update_is_not_refused_for_what_it_does_not_change() {
     let odd = subsets(json!([{"name": "a", "replicas": 9}, {"name": "b"}]));
     let mut newer = odd.clone();
