@@ -84,12 +84,15 @@ async fn ends_as(t: &Test, name: &str, policy: &str, job: Value, end: &str) -> R
     let done = t.wait_for("Job", name, "to end", LONG, |o| condition(o, "Complete") || condition(o, "Failed")).await?;
     ensure!(condition(&done, end), "{name}: {done:#}");
     let pod = only_pod(t, name).await?;
-    let stopped = |o: &Value| o.array("/status/containerStatuses").iter().all(|status| status.has("/state/terminated"));
+    let want = if end == "Complete" { "Succeeded" } else { "Failed" };
+    // A status that kubelet was writing meanwhile may still put the phase back, and then it is written once more.
+    let stopped = |o: &Value| {
+        o.text("/status/phase") == want
+            && o.array("/status/containerStatuses").iter().all(|status| status.has("/state/terminated"))
+    };
     let pod_name = pod.text("/metadata/name").to_owned();
     // kubelet may see a phase that somebody else wrote at its next look alone, which comes after up to 90 s.
-    let pod = t.wait_for("Pod", &pod_name, "to have stopped", LONG * 2, stopped).await?;
-    let want = if end == "Complete" { "Succeeded" } else { "Failed" };
-    ensure!(pod.text("/status/phase") == want, "{name}: {pod:#}");
+    let pod = t.wait_for("Pod", &pod_name, &format!("to have stopped as {want}"), LONG * 2, stopped).await?;
     ensure!(restarts(&pod, "proxy") == 0 || policy == "OnFailure", "{name}: {pod:#}");
     ensure!(restarts(&pod, "proxy") <= 1, "{name}: {pod:#}");
     let statuses = pod.array("/status/containerStatuses");
