@@ -346,8 +346,10 @@ mod fake;
 
 #[cfg(test)]
 mod in_memory {
+    use std::sync::OnceLock;
+
     use axum::http::request::Parts;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::runtime::fake_api;
@@ -360,7 +362,25 @@ mod in_memory {
         context_of_some(move |parts, body| Some(answer(parts, body)))
     }
 
-    /// The same with an API server that does not answer some requests, ever.
+    /// A controller with an object that is deleted while the API server answers, each time with this error: `delete` does what the
+    /// watch would.
+    pub(super) fn deleting_while_asked<C: Send + Sync + 'static>(
+        code: u16,
+        new: impl FnOnce(&Context) -> C,
+        delete: impl Fn(&C) + Clone + Send + Sync + 'static,
+    ) -> Arc<C> {
+        let running: Arc<OnceLock<Arc<C>>> = Arc::default();
+        let context = context({
+            let running = running.clone();
+            move |_, _| {
+                delete(running.get().unwrap());
+                (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}))
+            }
+        });
+        running.get_or_init(|| Arc::new(new(&context))).clone()
+    }
+
+    /// The same as [`context`] with an API server that does not answer some requests, ever.
     pub(super) fn context_of_some<A>(answer: A) -> Context
     where
         A: Fn(&Parts, &[u8]) -> Option<(u16, Value)> + Clone + Send + Sync + 'static,

@@ -2,7 +2,13 @@
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
-use super::{apply::is_refusal, lock, queue::Requeue, watches::ObjectKey};
+use super::{
+    apply::is_refusal,
+    lock,
+    object_key::StoredObject,
+    queue::Requeue,
+    watches::{ObjectKey, Store},
+};
 
 /// After a write that was refused because the object had changed and has been read again.
 pub const AFTER_CONFLICT: Duration = Duration::from_millis(20);
@@ -114,6 +120,14 @@ impl<M: Default> Memories<M> {
     #[cfg(test)]
     pub fn for_each(&self, mut f: impl FnMut(&mut M)) {
         lock(&self.0).values_mut().for_each(|(_, memory)| f(memory));
+    }
+}
+
+/// At the end of a pass: forgets an object that was deleted meanwhile. What the pass has noted since the watch reported the deletion
+/// would be kept for ever.
+pub fn forget_deleted<K: StoredObject, M>(memories: &Mutex<HashMap<ObjectKey, M>>, store: &Store<K>, key: &ObjectKey) {
+    if store.get(key).is_none() {
+        lock(memories).remove(key);
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     runtime::{
         clock,
         metrics::seconds_histogram,
-        pass::Pass,
+        pass::{Pass, forget_deleted},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         status_writer::{Outcome, StatusWriter},
@@ -230,10 +230,7 @@ impl Controller {
             return Ok(Requeue::Await);
         }
         let result = self.pass(&cron, &clock::local_zone(), clock::now()).await;
-        if self.crons.get(key).is_none() {
-            // It was deleted during the pass, which may have noted something since.
-            lock(&self.memories).remove(key);
-        }
+        forget_deleted(&self.memories, &self.crons, key);
         result
     }
 

@@ -624,22 +624,16 @@ fn a_clock_that_is_set_is_noticed() {
 /// What a pass notes after the watch has told of the deletion would be kept for ever.
 #[tokio::test]
 async fn nothing_is_remembered_of_one_that_was_deleted_during_a_pass() {
-    let running: Arc<std::sync::OnceLock<Arc<Controller>>> = Arc::default();
-    let context = in_memory::context({
-        let running = running.clone();
-        move |_, _| {
-            let (controller, key) = (running.get().unwrap(), ObjectKey::new("ns", "cron"));
-            controller.crons.remove(&key, None);
-            lock(&controller.memories).remove(&key);
-            (403, json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no"}))
-        }
+    let key = ObjectKey::new("ns", "cron");
+    let deleted = key.clone();
+    let controller = in_memory::deleting_while_asked(403, Controller::new, move |controller| {
+        controller.crons.remove(&deleted, None);
+        lock(&controller.memories).remove(&deleted);
     });
-    let controller = Arc::new(Controller::new(&context));
-    assert!(running.set(controller.clone()).is_ok());
     let cron = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "AdvancedCronJob",
         "metadata": {"name": "cron", "namespace": "ns", "uid": "c", "generation": 1, "creationTimestamp": "2020-01-01T00:00:00Z"},
         "spec": {"schedule": "* * * * *", "template": {"jobTemplate": {"spec": {"x": 1}}}}});
     controller.crons.upsert(serde_json::from_value(cron).unwrap());
-    assert!(controller.reconcile(&ObjectKey::new("ns", "cron")).await.is_err());
+    assert!(controller.reconcile(&key).await.is_err());
     assert!(controller.crons.is_empty() && lock(&controller.memories).is_empty());
 }

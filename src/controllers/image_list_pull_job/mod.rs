@@ -41,7 +41,7 @@ use crate::{
         clock,
         events::reference,
         expiry,
-        pass::AFTER_CONFLICT,
+        pass::{AFTER_CONFLICT, forget_deleted},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         status_writer::{Outcome, StatusWriter, json_of},
@@ -160,10 +160,7 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let result = self.pass(key).await;
-        if self.lists.get(key).is_none() {
-            // It was deleted during the pass, which may have noted something since.
-            lock(&self.memories).remove(key);
-        }
+        forget_deleted(&self.memories, &self.lists, key);
         result
     }
 

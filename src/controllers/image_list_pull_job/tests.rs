@@ -261,18 +261,12 @@ async fn somebody_elses_job_of_that_name_is_left_alone() {
 /// What a pass notes after the watch has told of the deletion would be kept for ever.
 #[tokio::test]
 async fn nothing_is_remembered_of_one_that_was_deleted_during_a_pass() {
-    let running: Arc<std::sync::OnceLock<Arc<Controller>>> = Arc::default();
-    let context = in_memory::context({
-        let running = running.clone();
-        move |_, _| {
-            let (controller, key) = (running.get().unwrap(), ObjectKey::new("ns", "list"));
-            controller.lists.remove(&key, None);
-            lock(&controller.memories).remove(&key);
-            (403, json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no"}))
-        }
+    let key = ObjectKey::new("ns", "list");
+    let deleted = key.clone();
+    let controller = in_memory::deleting_while_asked(403, Controller::new, move |controller| {
+        controller.lists.remove(&deleted, None);
+        lock(&controller.memories).remove(&deleted);
     });
-    let controller = Arc::new(Controller::new(&context));
-    assert!(running.set(controller.clone()).is_ok());
     let mut list: ImageListPullJob = serde_json::from_value(json!({
         "apiVersion": "apps.kruise.io/v1beta1", "kind": "ImageListPullJob",
         "metadata": {"name": "list", "namespace": "ns", "uid": "l"}, "spec": {"images": ["a:1"]}}))
@@ -280,6 +274,6 @@ async fn nothing_is_remembered_of_one_that_was_deleted_during_a_pass() {
     let hash = list::template_hash(&list.spec);
     list.metadata.labels = Some(BTreeMap::from([(labels::CONTROLLER_REVISION_HASH.to_owned(), hash)]));
     controller.lists.upsert(list);
-    assert!(controller.reconcile(&ObjectKey::new("ns", "list")).await.is_err());
+    assert!(controller.reconcile(&key).await.is_err());
     assert!(controller.lists.is_empty() && lock(&controller.memories).is_empty());
 }

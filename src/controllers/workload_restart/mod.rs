@@ -38,6 +38,7 @@ use crate::{
     runtime::{
         clock,
         metrics::ResultLabels,
+        pass::forget_deleted,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         status_writer::StatusWriter,
@@ -253,10 +254,7 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let result = self.pass(key).await;
-        if self.restarts.get(key).is_none() {
-            // It was deleted during the pass, which may have noted something since.
-            lock(&self.memories).remove(key);
-        }
+        forget_deleted(&self.memories, &self.restarts, key);
         result
     }
 

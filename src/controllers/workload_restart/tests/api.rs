@@ -277,20 +277,14 @@ fn a_namespace_has_one_lock_while_somebody_decides_and_none_afterwards() {
 /// What a pass notes after the watch has told of the deletion would be kept for ever.
 #[tokio::test]
 async fn nothing_is_remembered_of_one_that_was_deleted_during_a_pass() {
-    let running: Arc<std::sync::OnceLock<Arc<Controller>>> = Arc::default();
-    let context = in_memory::context({
-        let running = running.clone();
-        move |_, _| {
-            let (controller, key) = (running.get().unwrap(), ObjectKey::new("ns", "roll"));
-            controller.restarts.remove(&key, None);
-            lock(&controller.memories).remove(&key);
-            (404, json!({"kind": "Status", "status": "Failure", "code": 404, "message": "not found"}))
-        }
+    let key = ObjectKey::new("ns", "roll");
+    let deleted = key.clone();
+    let controller = in_memory::deleting_while_asked(404, Controller::new, move |controller| {
+        controller.restarts.remove(&deleted, None);
+        lock(&controller.memories).remove(&deleted);
     });
-    let controller = Arc::new(Controller::new(&context));
-    assert!(running.set(controller.clone()).is_ok());
     controller.restarts.upsert(super::restart(json!({})));
-    let _ = controller.reconcile(&ObjectKey::new("ns", "roll")).await;
+    let _ = controller.reconcile(&key).await;
     assert!(controller.restarts.is_empty(), "the target was read");
     assert!(lock(&controller.memories).is_empty());
 }
