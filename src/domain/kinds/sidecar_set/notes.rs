@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{self, DeserializeSeed, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::{Map, Value};
 
@@ -88,8 +88,8 @@ impl<'de> Deserialize<'de> for Stored {
 /// It has neither of its two forms.
 pub fn notes(annotations: &Map<String, Value>, key: &str) -> Result<Notes, Invalid> {
     let Some(text) = text(annotations, key) else { return Ok(Notes::new()) };
-    let stored: Option<BTreeMap<String, Option<Stored>>> =
-        serde_json::from_str(text).map_err(|error| unreadable(key, &error))?;
+    let stored: Option<BTreeMap<String, Option<Stored>>> = serde_json::from_str(text)
+        .map_err(|error| Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}")))?;
     let note = |(name, stored): (String, Option<Stored>)| {
         let note = stored?.note(&name);
         Some((name, note))
@@ -97,129 +97,9 @@ pub fn notes(annotations: &Map<String, Value>, key: &str) -> Result<Notes, Inval
     Ok(stored.unwrap_or_default().into_iter().filter_map(note).collect())
 }
 
-fn unreadable(key: &str, error: &serde_json::Error) -> Invalid {
-    Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}"))
-}
-
-/// The same of one SidecarSet. Of the others no more is read than whether they can be.
-fn note_of(annotations: &Map<String, Value>, key: &str, set: &str) -> Result<Notes, Invalid> {
-    let Some(text) = text(annotations, key) else { return Ok(Notes::new()) };
-    let mut json = serde_json::Deserializer::from_str(text);
-    let found = OfSet(set).deserialize(&mut json).and_then(|found| json.end().map(|()| found));
-    let found = found.map_err(|error| unreadable(key, &error))?;
-    Ok(found.map(|stored| (set.to_owned(), stored.note(set))).into_iter().collect())
-}
-
-/// Reads the member of an object that has this name.
-struct OfSet<'s>(&'s str);
-
-impl<'de> DeserializeSeed<'de> for OfSet<'_> {
-    type Value = Option<Stored>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Stored>, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for OfSet<'_> {
-    type Value = Option<Stored>;
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object of hashes by SidecarSet")
-    }
-    fn visit_unit<E: de::Error>(self) -> Result<Option<Stored>, E> {
-        Ok(None)
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<Stored>, A::Error> {
-        let mut found = None;
-        while let Some(is_own) = map.next_key_seed(IsKey(self.0))? {
-            if is_own {
-                found = map.next_value::<Option<Stored>>()?;
-            } else {
-                map.next_value::<Option<Unkept>>()?;
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// Whether a key is this one.
-struct IsKey<'s>(&'s str);
-
-impl<'de> DeserializeSeed<'de> for IsKey<'_> {
-    type Value = bool;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for IsKey<'_> {
-    type Value = bool;
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the name of a SidecarSet")
-    }
-    fn visit_str<E: de::Error>(self, name: &str) -> Result<bool, E> {
-        Ok(name == self.0)
-    }
-}
-
-/// What has one of the two forms; nothing of it is kept.
-struct Unkept;
-
-impl<'de> Deserialize<'de> for Unkept {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Unkept;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a hash, or an object with one")
-            }
-            fn visit_str<E: de::Error>(self, _: &str) -> Result<Unkept, E> {
-                Ok(Unkept)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Unkept, A::Error> {
-                UnkeptNote::deserialize(MapAccessDeserializer::new(map)).map(|_| Unkept)
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
-}
-
-/// The types of the members of a [`Note`].
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct UnkeptNote {
-    #[serde(rename = "updateTimestamp")]
-    _update_timestamp: UnkeptText,
-    #[serde(rename = "hash")]
-    _hash: UnkeptText,
-    #[serde(rename = "sidecarSetName")]
-    _sidecar_set_name: UnkeptText,
-    #[serde(rename = "sidecarList")]
-    _sidecar_list: Option<Vec<UnkeptText>>,
-    #[serde(rename = "controllerRevision")]
-    _controller_revision: UnkeptText,
-}
-
-/// A text or null; nothing of it is kept.
-#[derive(Default)]
-struct UnkeptText;
-
-impl<'de> Deserialize<'de> for UnkeptText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OrNull;
-        impl Visitor<'_> for OrNull {
-            type Value = UnkeptText;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a text")
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<UnkeptText, E> {
-                Ok(UnkeptText)
-            }
-            fn visit_str<E: de::Error>(self, _: &str) -> Result<UnkeptText, E> {
-                Ok(UnkeptText)
-            }
-        }
-        deserializer.deserialize_any(OrNull)
-    }
+/// The same of one SidecarSet.
+fn notes_of(annotations: &Map<String, Value>, key: &str, set: &str) -> Result<Notes, Invalid> {
+    Ok(notes(annotations, key)?.remove_entry(set).into_iter().collect())
 }
 
 /// What is noted of one SidecarSet in both annotations.
@@ -264,16 +144,15 @@ impl PodNotes {
         })
     }
 
-    /// Reads what they say of one SidecarSet. Every pass over it does so with each of its Pods, and each Pod has the notes of all
-    /// its SidecarSets.
+    /// Reads them, and keeps what they say of one SidecarSet.
     ///
     /// # Errors
     /// An annotation has not the form that it should have, also where it tells of others.
     pub fn of_set(annotations: &Map<String, Value>, set: &str) -> Result<Self, Invalid> {
         let list = text(annotations, SIDECAR_SETS_INJECTED).unwrap_or_default();
         Ok(Self {
-            hashes: note_of(annotations, SIDECAR_SET_HASH, set)?,
-            hashes_without_image: note_of(annotations, SIDECAR_SET_HASH_WITHOUT_IMAGE, set)?,
+            hashes: notes_of(annotations, SIDECAR_SET_HASH, set)?,
+            hashes_without_image: notes_of(annotations, SIDECAR_SET_HASH_WITHOUT_IMAGE, set)?,
             injected: names(list).filter(|name| *name == set).map(str::to_owned).collect(),
             working: working(annotations)?,
         })
