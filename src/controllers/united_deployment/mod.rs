@@ -41,7 +41,7 @@ use crate::{
             spec::UnitedSpec,
             status::{self, PassFailures},
         },
-        workload::owner::OwnerRef,
+        workload::{allocation::AllocationMode, owner::OwnerRef},
     },
     k8s::{invalid::Invalid, pod::PodView, rbac::Rule},
     runtime::{
@@ -240,15 +240,28 @@ impl Controller {
         pass.look_after(
             self.record(&job, job.seen(&children, &resolved.update), (&plan, &failures), resolved.collisions).await?,
         );
-        let current = self.objects.get(key).and_then(|object| Some(object.status.as_ref()?.current_revision.clone()));
-        if current.is_some_and(|current| current != job.recorded.current_revision) {
-            // The one before may be one too many in the history now.
-            pass.look_after(Some(Duration::ZERO));
-        }
+        self.look_after_news(&job, &resolved.update, &mut pass);
         self.forget_said(key);
         let in_use = children.iter().map(|child| child.revision().to_owned());
         pass.note(self.tidy(&job, &resolved, in_use.collect()).await.map(|()| false));
         pass.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// A status that is written brings no event, and some of what it says is acted on by a later pass.
+    fn look_after_news(&self, job: &UnitedJob, update: &str, pass: &mut Pass) {
+        let Some(written) = self.objects.get(&job.key).and_then(|object| object.status.clone()) else { return };
+        if written.current_revision != job.recorded.current_revision {
+            // The one before may be one too many in the history now.
+            pass.look_after(Some(Duration::ZERO));
+        }
+        let begun = status::updating_since(&written, update);
+        if job.spec.mode == AllocationMode::Reserving
+            && begun.is_some()
+            && begun != status::updating_since(&job.recorded, update)
+        {
+            // What is still down then is judged, also if nothing else happens.
+            pass.look_after(Some(job.spec.reschedule_after));
+        }
     }
 
     /// Writes the status. Counts are written a second apart, unless they are the last word.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Controller, UnitedJob};
 use crate::{
-    api::{apps::united_deployment::UnitedCondition, labels},
+    api::labels,
     controllers::{BY_CONTROLLER, BY_DEPLOYMENT, deployment_text},
     domain::{
         kinds::united_deployment::{
@@ -107,15 +107,13 @@ fn reservation<'a>(
     pod: &PodView,
     (update, keeps_old): (&str, bool),
 ) -> Reservation<'a> {
-    let is_false = |condition: &&UnitedCondition, type_: &str| condition.type_ == type_ && condition.status == "False";
     let is_wanted = job.spec.subsets.iter().any(|subset| subset.name == child.subset);
-    let updating = job.recorded.conditions.iter().find(|condition| is_false(condition, status::UPDATED));
     Reservation {
         spec: &job.spec,
         is_marked: is_wanted && schedule::is_marked(&job.recorded, &child.subset),
         // Held Pods never get to the new revision: they are judged on the one they have.
         is_updated: keeps_old || is_on(pod, update),
-        updating_since: updating.and_then(|condition| condition.last_transition_time),
+        updating_since: status::updating_since(&job.recorded, update),
     }
 }
 

@@ -560,6 +560,91 @@ async fn a_subset_that_recovers_or_is_added_takes_no_pod_of_others_before_its_ow
     assert_eq!(world.status()["reservedPods"], 0);
 }
 
+/// The controllers of CloneSets make one Pod of an old revision anew, one that is not Ready before others.
+fn roll(world: &World) {
+    let mut server = lock(&world.server);
+    let pods = server.of(&format!("/api/v1/namespaces/{}/pods/", world.namespace));
+    for (_, set) in server.of(&format!("{}/", collection(ChildKind::CloneSet, world.namespace))) {
+        let (name, labels) = (&set["metadata"]["name"], &set["spec"]["template"]["metadata"]["labels"]);
+        let is_old = |pod: &Value| {
+            pod["metadata"]["ownerReferences"][0]["name"] == *name
+                && pod["metadata"]["labels"][labels::UNITED_REVISION] != labels[labels::UNITED_REVISION]
+        };
+        let old = pods.iter().filter(|(_, pod)| is_old(pod));
+        if let Some((path, _)) = old.min_by_key(|(_, pod)| pod["status"]["phase"] == "Running") {
+            server.remove(path);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn spec_4_5_a_roll_out_ends_while_a_pod_waits_for_a_place() {
+    let mut wanted = reserving();
+    let world = World::new("ns", "web");
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 3).await;
+    for image in ["i:2", "i:3"] {
+        let template = &mut wanted["spec"]["template"]["cloneSetTemplate"]["spec"]["template"];
+        template["spec"]["containers"][0]["image"] = image.into();
+        world.apply(wanted.clone());
+        for step in 0..60 {
+            world.deliver();
+            let _ = world.controller.reconcile(&world.key()).await;
+            if step == 0 {
+                assert_eq!(world.condition("UnitedDeploymentUpdated")["status"], "False", "{image}");
+            }
+            roll(&world);
+            play_places(&world, 3);
+            tokio::time::advance(Duration::from_secs(5)).await;
+        }
+        let status = world.status();
+        assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 4), ("b", 3)]), "{image}");
+        assert_eq!((&status["reservedPods"], &status["updatedReadyReplicas"]), (&json!(1), &json!(6)), "{image}");
+        assert_eq!(status["currentRevision"], status["updateStatus"]["updatedRevision"], "{image}");
+        assert_eq!(world.condition("UnitedDeploymentUpdated")["status"], "True", "{image}");
+        assert_eq!(world.condition("Reconciling")["status"], "True", "one still waits");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_down_for_a_moment_is_not_given_up_because_an_older_roll_out_took_long() {
+    let mut wanted = reserving();
+    let world = World::new("ns", "web");
+    world.apply(wanted.clone());
+    play_for_minutes(&world, 20).await;
+    let mut update = |image: &str| {
+        let template = &mut wanted["spec"]["template"]["cloneSetTemplate"]["spec"]["template"];
+        template["spec"]["containers"][0]["image"] = image.into();
+        world.apply(wanted.clone());
+    };
+    // Nobody rolls it out.
+    update("i:2");
+    for _ in 0..60 {
+        world.deliver();
+        let _ = world.controller.reconcile(&world.key()).await;
+        tokio::time::advance(Duration::from_secs(5)).await;
+    }
+    let pods = || lock(&world.server).of("/api/v1/namespaces/ns/pods/");
+    let is_reserved = |pod: &Value| pod["metadata"]["labels"][labels::RESERVED_POD] == "true";
+    let reserved = || pods().iter().filter(|(_, pod)| is_reserved(pod)).count();
+    let (down, _) = pods().remove(0);
+    let conditions = json!([{"type": "Ready", "status": "False"}]);
+    lock(&world.server).change(&down, &json!({"status": {"conditions": conditions}}));
+    update("i:3");
+    world.deliver();
+    let next = world.controller.reconcile(&world.key()).await.unwrap();
+    assert_eq!(reserved(), 0);
+    assert!(matches!(next, Requeue::After(after) if after <= Duration::from_secs(30)), "{next:?}");
+    tokio::time::advance(Duration::from_secs(29)).await;
+    world.deliver();
+    let _ = world.controller.reconcile(&world.key()).await;
+    assert_eq!(reserved(), 0);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    world.deliver();
+    let _ = world.controller.reconcile(&world.key()).await;
+    assert_eq!(reserved(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_that_find_no_place_move_when_that_is_recorded() {
     let mut wanted = reserving();

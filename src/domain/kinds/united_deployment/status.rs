@@ -1,5 +1,6 @@
 //! What a UnitedDeployment says about itself.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
@@ -85,9 +86,8 @@ pub fn status(
         }),
         label_selector: label_selector(spec),
     };
-    // Of all that are wanted, not only of those that are there: a roll-out in the middle of a scale-up goes on.
-    let total = plan.replicas.values().fold(0_i32, |sum, replicas| sum.saturating_add(*replicas));
-    let is_complete = plan.impossible.is_none() && wanted.updated_ready_replicas >= total;
+    let is_complete =
+        plan.impossible.is_none() && wanted.updated_ready_replicas >= to_be_ready(spec, seen.children, plan);
     if wanted.current_revision.is_empty() || is_complete {
         wanted.current_revision = seen.update.to_owned();
     }
@@ -112,6 +112,27 @@ pub fn status(
     let before: Vec<Condition> = recorded.conditions.iter().map(shared).collect();
     wanted.conditions.extend(status::conditions(&progress, &before, now.wall).map(own));
     wanted
+}
+
+/// How many Pods on the new revision are Ready when a roll-out is over. All that are wanted, not only those that are there: one in
+/// the middle of a scale-up goes on. A Pod that waits for a place, perhaps for ever, is not waited for once it has the new
+/// revision and another one is wanted in its place.
+fn to_be_ready(spec: &UnitedSpec, children: &[ChildSeen], plan: &UnitedPlan) -> i32 {
+    let total = plan.replicas.values().fold(0_i32, |sum, replicas| sum.saturating_add(*replicas));
+    if spec.mode != AllocationMode::Reserving {
+        return total;
+    }
+    let waiting = children.iter().fold(0_i32, |sum, child| sum.saturating_add(child.pods.updated_reserved_down));
+    let substitutes = spec.replicas.map_or(0, |replicas| total.saturating_sub(replicas.max(0)));
+    total - waiting.min(substitutes).max(0)
+}
+
+/// Since when the roll-out of a revision goes on, if the status is about that one: Pods have not had the time of an older one to
+/// be updated.
+pub fn updating_since(recorded: &UnitedDeploymentStatus, update: &str) -> Option<Timestamp> {
+    recorded.update_status.as_ref().filter(|of| of.updated_revision == update)?;
+    let updating = |condition: &&UnitedCondition| condition.type_ == UPDATED && condition.status == "False";
+    recorded.conditions.iter().find(updating)?.last_transition_time
 }
 
 /// The status of an object whose spec cannot be followed.
@@ -225,12 +246,15 @@ fn conditions(
     };
     let mut all = vec![match wanted.current_revision == update {
         true => set(UPDATED, true, "UnitedDeploymentRevisionUpdated", &format!("updated to revision {update}")),
-        false => set(
-            UPDATED,
-            false,
-            "UnitedDeploymentRevisionUpdating",
-            &format!("updating from revision {} to {update}", wanted.current_revision),
-        ),
+        false => UnitedCondition {
+            last_transition_time: updating_since(recorded, update).or_else(|| Some(whole_seconds(now.wall))),
+            ..set(
+                UPDATED,
+                false,
+                "UnitedDeploymentRevisionUpdating",
+                &format!("updating from revision {} to {update}", wanted.current_revision),
+            )
+        },
     }];
     let step = |type_: &str, failure: Option<&String>| match failure {
         Some(message) => set(type_, false, "Error", message),

@@ -1033,6 +1033,64 @@ fn pods_without_a_place_use_up_no_budget_of_the_whole() {
     assert!(plan.steps.iter().any(is_rolled), "the next Deployment has its turn: {plan:?}");
 }
 
+#[test]
+fn spec_4_5_a_roll_out_is_over_when_all_are_updated_but_those_that_others_make_up_for() {
+    let with = |b: Value| {
+        let subsets = json!([{"name": "a", "maxReplicas": 4}, b]);
+        reserving(json!({"spec": {"replicas": 6, "topology": {"subsets": subsets}}}))
+    };
+    let (open, full) = (with(json!({"name": "b"})), with(json!({"name": "b", "maxReplicas": 2})));
+    let waits = SubsetPods { there: 4, updated: 4, reserved: 1, reserved_down: 1, ..all_there(3) };
+    let updated = SubsetPods { updated_reserved_down: 1, ..waits.clone() };
+    let outdated = SubsetPods { updated: 3, ..waits };
+    let runs = SubsetPods { reserved: 1, ..all_there(4) };
+    let one_old = SubsetPods { updated: 2, updated_ready: 2, updated_available: 2, ..all_there(3) };
+    for (what, spec, a, b, current) in [
+        ("it has the new revision and another one is there", &open, &updated, all_there(3), "r2"),
+        ("the other one is not Ready yet", &open, &updated, all_there(2), "r1"),
+        ("it is still on the old revision", &open, &outdated, all_there(3), "r1"),
+        ("it runs, and another one is old", &open, &runs, one_old, "r1"),
+        ("nobody makes up for it", &full, &updated, all_there(2), "r1"),
+    ] {
+        let b = ChildSeen { pods: b, ..child(spec, "b", if *spec == full { 2 } else { 3 }, "r2") };
+        let children = [ChildSeen { pods: a.clone(), ..child(spec, "a", 4, "r2") }, b];
+        let recorded: UnitedDeploymentStatus =
+            serde_json::from_value(json!({"currentRevision": "r1", "subsetStatuses": [{"name": "a"}, {"name": "b"}]}))
+                .unwrap();
+        let (plan, owner) = (planned(spec, &children, &recorded, 0), owner());
+        let seen = UnitedSeen { owner: &owner, children: &children, recorded: &recorded, update: "r2" };
+        let status = status::status(spec, 1, seen, &plan, &PassFailures::default(), at(0));
+        assert_eq!(status.current_revision, current, "{what}: {:?}", plan.replicas);
+        assert_eq!(condition(&status, "Reconciling").unwrap().status, "True", "{what}");
+    }
+}
+
+#[test]
+fn the_time_of_a_roll_out_begins_with_its_revision() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let outdated = |subset: &str| ChildSeen { pods: old_pods(3), ..child(&spec, subset, 3, "r0") };
+    let children = [outdated("a"), outdated("b")];
+    let of = |recorded: &UnitedDeploymentStatus, update: &str, second: u64| {
+        let owner = owner();
+        let seen = UnitedSeen { owner: &owner, children: &children, recorded, update };
+        let plan = plan::plan(&spec, seen, at(second));
+        status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(second))
+    };
+    let settled = UnitedDeploymentStatus { current_revision: "r0".into(), ..UnitedDeploymentStatus::default() };
+    let first = of(&settled, "r1", 0);
+    let later = of(&first, "r1", 100);
+    let next = of(&later, "r2", 200);
+    for (recorded, update, since) in [
+        (&settled, "r1", None),
+        (&first, "r1", Some(0)),
+        (&later, "r1", Some(0)),
+        (&later, "r2", None),
+        (&next, "r2", Some(200)),
+    ] {
+        assert_eq!(status::updating_since(recorded, update), since.map(|second| at(second).wall), "{update} {since:?}");
+    }
+}
+
 fn with_patch(image: Option<&str>) -> UnitedSpec {
     let patch = image.map(|image| json!({"spec": {"containers": [{"name": "main", "image": image}]}}));
     let budget = json!({"annotations": {labels::UNITED_MAX_UNAVAILABLE: "1"}});

@@ -255,6 +255,11 @@ pub(super) fn is_available(pod: &Value, min_ready: i64, now: Timestamp) -> bool 
     is_ready(pod) && since.is_some_and(|since| since + SignedDuration::from_secs(min_ready) <= now)
 }
 
+/// Kept although it finds no place: others make up for it.
+pub(super) fn is_marked(pod: &Value) -> bool {
+    pod["metadata"]["labels"][labels::RESERVED_POD] == "true"
+}
+
 pub(super) fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
@@ -356,8 +361,11 @@ pub(super) struct Seen {
     pub(super) objects: BTreeMap<String, Arc<Value>>,
     /// Nobody has anything to do, or to hear of, at this moment.
     pub(super) is_quiet: bool,
+    /// Zones without room.
+    pub(super) closed: BTreeSet<&'static str>,
     pub(super) pass: Option<PassSeen>,
-    /// Pods that roll-outs have taken out of service, as far as they are missed, without those that may be beside the budget.
+    /// Pods that roll-outs have taken out of service, as far as they are missed, without those that may be beside the budget and
+    /// those that others make up for.
     pub(super) in_flight: i64,
     /// The largest budget that there was.
     pub(super) budget: Option<i64>,
@@ -780,7 +788,8 @@ impl Cloud {
         let excused = self.excused.entry(of.clone()).or_default();
         let is_excused = *excused > 0;
         *excused = (*excused - 1).max(0);
-        let counts = self.rolled.contains(&uid) || (is_up && !is_excused);
+        let is_made_up_for = is_marked(&pod) && !is_up;
+        let counts = !is_made_up_for && (self.rolled.contains(&uid) || (is_up && !is_excused));
         if path.starts_with(&directory(ChildKind::CloneSet)) && random.chance(50) {
             let ready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(clock::now().wall)}]);
             let mut changed = Value::clone(&pod);
@@ -858,18 +867,19 @@ impl Cloud {
             let own: Vec<&Arc<Value>> = pods.iter().filter(|pod| workload_of(pod) == uid).copied().collect();
             let is_up = |pod: &&&Arc<Value>| is_available(pod, min_ready(kind, spec), now);
             let up = i64::try_from(own.iter().filter(is_up).count()).unwrap();
-            let back = own.iter().filter(|pod| !is_up(pod)).map(|pod| text(pod, "/metadata/uid").to_owned());
-            let back: Vec<String> = back.filter(|uid| self.rolled.contains(uid)).collect();
+            let is_rolled = |pod: &&&Arc<Value>| self.rolled.contains(text(pod, "/metadata/uid"));
+            let back: Vec<&Arc<Value>> = own.iter().filter(|pod| !is_up(pod) && is_rolled(pod)).copied().collect();
+            let missed = i64::try_from(back.iter().filter(|pod| !is_marked(pod)).count()).unwrap();
             let there = i64::try_from(own.len()).unwrap();
             let awaited = self.awaited.entry(uid.to_owned()).or_default();
             *awaited = (*awaited).min((replicas - there).max(0));
             // One that is not wanted any more is replaced as a whole.
             let is_wanted = kind == self.wanted.kind && self.wanted.subset(subset_of(&workload)).is_some();
-            let missed = (i64::try_from(back.len()).unwrap() + *awaited).min((replicas - up).max(0));
+            let missed = (missed + *awaited).min((replicas - up).max(0));
             if is_wanted && !is_deleting(&workload) {
                 in_flight += (missed - self.beside.get(uid).copied().unwrap_or_default()).max(0);
             }
-            on_the_way.extend(back);
+            on_the_way.extend(back.iter().map(|pod| text(pod, "/metadata/uid").to_owned()));
             let made_from = identity(&spec["template"]);
             let is_done =
                 there >= replicas && own.iter().all(|pod| pod["metadata"]["annotations"][MADE_FROM] == made_from);
@@ -1222,8 +1232,14 @@ impl Driver for Cloud {
             wanted.is_paused = false;
         }
         wanted.total = wanted.total.max(wanted.fixed());
+        // A zone may be full for good where others have room: then a last roll-out ends all the same.
+        if wanted.mode == Mode::Reserving && wanted.subsets.len() > 1 && self.generation % 2 == 0 {
+            self.closed.insert(wanted.subsets[0].name);
+            wanted.image = "i:6".into();
+            self.note("zones that stay full");
+        }
         self.apply();
-        Ok(format!("{:?}", self.wanted))
+        Ok(format!("{:?}, without room: {:?}", self.wanted, self.closed))
     }
 
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
@@ -1262,6 +1278,7 @@ impl Driver for Cloud {
             uid: self.uid.clone(),
             objects: self.objects(),
             is_quiet,
+            closed: self.closed.clone(),
             pass: self.pass.take(),
             in_flight,
             budget: self.budget,

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 
 use super::cloud::{
-    HISTORY, Mode, PODS, PassSeen, REVISIONS, Seen, UNITED, Wanted, WorkloadKnown, is_available, is_deleting, is_ready,
-    number, partition, subset_of, text, workload_of, workloads,
+    HISTORY, Mode, PODS, PassSeen, REVISIONS, Seen, UNITED, Wanted, WorkloadKnown, is_available, is_deleting, is_marked,
+    is_ready, number, partition, subset_of, text, workload_of, workloads,
 };
 use crate::{
     api::labels,
@@ -73,17 +73,17 @@ impl Wanted {
         }
     }
 
-    /// How all replicas are divided when every Pod finds a place.
-    fn wrong_division(&self, replicas: &BTreeMap<String, i64>) -> Option<String> {
+    /// How all replicas are divided. For those that wait for a place there are others elsewhere.
+    fn wrong_division(&self, replicas: &BTreeMap<String, i64>, waiting: i64) -> Option<String> {
         let sum: i64 = replicas.values().sum();
         let of = |name: &str| replicas.get(name).copied().unwrap_or_default();
-        if sum != self.total {
-            return Some(format!("{replicas:?} are {sum} and not {}", self.total));
+        if sum - waiting != self.total {
+            return Some(format!("{replicas:?} are {sum} and not {}, and {waiting} wait", self.total));
         }
         if let Some(subset) = self.subsets.iter().find(|subset| !self.may_have(subset.name, of(subset.name))) {
             return Some(format!("{replicas:?} with {subset:?}"));
         }
-        if self.mode == Mode::Bounds || self.mode == Mode::Reserving {
+        if waiting == 0 && (self.mode == Mode::Bounds || self.mode == Mode::Reserving) {
             for (index, subset) in self.subsets.iter().enumerate() {
                 let later = &self.subsets[index + 1..];
                 let is_short = of(subset.name) < subset.min && later.iter().any(|later| of(later.name) > 0);
@@ -139,9 +139,7 @@ impl Promises {
                 Some(_) => {}
             }
         }
-        let marked = |objects: &Objects| {
-            pods(objects).filter(|(_, pod)| pod["metadata"]["labels"][labels::RESERVED_POD] == "true").count()
-        };
+        let marked = |objects: &Objects| pods(objects).filter(|(_, pod)| is_marked(pod)).count();
         self.acts.add(
             "Pods marked as reserved",
             u64::try_from(marked(&pass.after).saturating_sub(marked(&pass.before))).unwrap(),
@@ -345,7 +343,7 @@ impl Model for Promises {
         let all = own(&seen.objects, &seen.uid);
         let mut replicas = BTreeMap::new();
         let update = text(status, "/updateStatus/updatedRevision");
-        let mut counts = [0; 4];
+        let (mut counts, mut all_waiting) = ([0; 4], 0);
         for (kind, path, object) in &all {
             let subset = subset_of(object).to_owned();
             let Some(of) = wanted.subset(&subset).filter(|_| *kind == wanted.kind && !is_deleting(object)) else {
@@ -372,6 +370,13 @@ impl Model for Promises {
             {
                 missing.push(format!("{path} of {subset} has not the template that is wanted: {template}"));
             }
+            let own: Vec<&Arc<Value>> =
+                pods(&seen.objects).map(|(_, pod)| pod).filter(|pod| workload_of(pod) == uid).collect();
+            let count = |is: &dyn Fn(&Value) -> bool| i64::try_from(own.iter().filter(|pod| is(pod)).count()).unwrap();
+            // Where there is no room Pods may wait for ever.
+            let may_wait = wanted.mode == Mode::Reserving && seen.closed.contains(subset.as_str());
+            let waiting = if may_wait { count(&|pod| text(pod, "/spec/nodeName").is_empty()) } else { 0 };
+            all_waiting += waiting;
             let kept = wanted.kept(&subset, asked);
             if partition(*kind, &object["spec"]) != kept {
                 missing.push(format!(
@@ -380,53 +385,50 @@ impl Model for Promises {
                 ));
             }
             if wanted.budget.is_none()
+                && waiting == 0
                 && object["metadata"]["annotations"].get(labels::SUBSET_MAX_UNAVAILABLE).is_some()
             {
                 missing.push(format!("{path} of {subset} still has a limit of ours"));
             }
-            let own: Vec<&Arc<Value>> =
-                pods(&seen.objects).map(|(_, pod)| pod).filter(|pod| workload_of(pod) == uid).collect();
-            let count = |is: &dyn Fn(&Value) -> bool| i64::try_from(own.iter().filter(|pod| is(pod)).count()).unwrap();
             let is_updated = |pod: &Value| pod["metadata"]["labels"][labels::UNITED_REVISION] == update;
             let up = count(&|pod| is_available(pod, wanted.min_ready, now));
             let is_behind = !wanted.is_paused && count(&is_updated) < asked - kept;
-            if (count(&|_| true), up) != (asked, asked) || is_behind {
+            if (count(&|_| true), up) != (asked, asked - waiting) || is_behind {
                 missing.push(format!(
-                    "of {asked} Pods of {subset} {} are there and {up} available, {} updated",
+                    "of {asked} Pods of {subset} {} are there and {up} available, {} updated, {waiting} wait",
                     own.len(),
                     count(&is_updated)
                 ));
             }
             // Without reservation nobody reads the mark.
-            let is_marked = |pod: &Value| pod["metadata"]["labels"][labels::RESERVED_POD] == "true";
-            if wanted.mode == Mode::Reserving && count(&is_marked) > 0 {
-                missing.push(format!("Pods of {subset} are still marked"));
+            if wanted.mode == Mode::Reserving && count(&is_marked) != waiting {
+                missing.push(format!("of {subset} {} Pods are marked, and {waiting} wait", count(&is_marked)));
             }
             let these = [
-                count(&|_| true),
+                count(&|_| true) - waiting,
                 count(&is_ready),
                 count(&is_updated),
                 count(&|pod| is_updated(pod) && is_ready(pod)),
             ];
             counts.iter_mut().zip(these).for_each(|(sum, count)| *sum += count);
-            self.missing_of_subset(status, &subset, (asked, these[1], kept), &mut missing);
+            self.missing_of_subset(status, &subset, (asked, these[1], kept, waiting), &mut missing);
         }
-        missing.extend(wanted.wrong_division(&replicas));
+        missing.extend(wanted.wrong_division(&replicas, all_waiting));
         let keys = ["replicas", "readyReplicas", "updatedReplicas", "updatedReadyReplicas"];
         for (key, count) in keys.into_iter().zip(counts) {
             if status[key] != count {
                 missing.push(format!("{key} is {} and not {count}", status[key]));
             }
         }
-        if number(status, "/reservedPods") != 0 {
-            missing.push(format!("there are reserved Pods: {}", status["reservedPods"]));
+        if number(status, "/reservedPods") != all_waiting {
+            missing.push(format!("there are reserved Pods: {}, and {all_waiting} wait", status["reservedPods"]));
         }
         let names: Vec<&str> =
             status["subsetStatuses"].as_array().into_iter().flatten().map(|subset| text(subset, "/name")).collect();
         if names != wanted.subsets.iter().map(|subset| subset.name).collect::<Vec<_>>() {
             missing.push(format!("the status is of {names:?}"));
         }
-        self.missing_of_conditions(wanted, status, update, &mut missing);
+        self.missing_of_conditions(wanted, status, (update, all_waiting > 0), &mut missing);
         self.missing_of_revisions(seen, update, &mut missing);
         missing
     }
@@ -437,7 +439,7 @@ impl Promises {
         &self,
         status: &Value,
         subset: &str,
-        (asked, ready, kept): (i64, i64, i64),
+        (asked, ready, kept, waiting): (i64, i64, i64, i64),
         missing: &mut Vec<String>,
     ) {
         let of = status["subsetStatuses"]
@@ -453,24 +455,35 @@ impl Promises {
             number(&of, "/partition"),
             number(&of, "/reservedPods"),
         );
-        if told != (asked, ready, kept, 0) || number(status, &format!("/subsetReplicas/{subset}")) != asked {
+        let wants = (asked - waiting, ready, kept, waiting);
+        if told != wants || number(status, &format!("/subsetReplicas/{subset}")) != asked {
             missing.push(format!("{subset} has {asked} Pods, {ready} ready, {kept} kept, and the status says {of}"));
         }
         let is_false = |condition: &&Value| condition["type"] == "Schedulable" && condition["status"] == "False";
-        if let Some(condition) = of["conditions"].as_array().into_iter().flatten().find(is_false) {
-            missing.push(format!("{subset} is still without places: {condition}"));
+        match of["conditions"].as_array().into_iter().flatten().find(is_false) {
+            Some(condition) if waiting == 0 => {
+                missing.push(format!("{subset} is still without places: {condition}"));
+            }
+            None if waiting > 0 => missing.push(format!("{subset} is said to have places")),
+            _ => {}
         }
     }
 
-    fn missing_of_conditions(&self, wanted: &Wanted, status: &Value, update: &str, missing: &mut Vec<String>) {
+    fn missing_of_conditions(
+        &self,
+        wanted: &Wanted,
+        status: &Value,
+        (update, waits): (&str, bool),
+        missing: &mut Vec<String>,
+    ) {
         let condition = |type_: &str| {
             let all = status["conditions"].as_array().into_iter().flatten();
             all.filter(|condition| condition["type"] == type_).collect::<Vec<_>>()
         };
         let is_held = wanted.is_paused || wanted.partitions.values().any(|kept| *kept > 0);
         for (type_, wants) in [
-            ("Ready", "True"),
-            ("Reconciling", "False"),
+            ("Ready", if waits { "False" } else { "True" }),
+            ("Reconciling", if waits { "True" } else { "False" }),
             ("Stalled", "False"),
             ("SubsetProvisioned", "True"),
             ("SubsetUpdated", "True"),
