@@ -214,7 +214,7 @@ mod tests {
             "status --wait -A",
             "doctor --as nobody",
             "sidecarset log-agent --all --context c",
-            "spread ws/web -n shop",
+            "spread ws/web -n shop --system-namespace kruise",
             "cronjob trigger nightly -n shop --dry-run -o yaml",
             "broadcast busybox --host --all-nodes --timeout 5m -n ops -- chroot /host uname -a",
             "restart sidecarset/log-agent -A -c agent --wait",

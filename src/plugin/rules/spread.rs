@@ -1,5 +1,7 @@
 //! What `spread` says: how many Pods each subset is to have and has, and why others are missing.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::{JsonPointer, table::columns};
@@ -12,10 +14,13 @@ use crate::{
         labels::{MATCHED_SPREAD, SUBSET_NAME},
     },
     domain::{
-        kinds::workload_spread::{replicas, spec::SpreadSpec},
+        kinds::workload_spread::{
+            replicas,
+            spec::{SpreadSpec, TargetKind},
+        },
         workload::subset::SCHEDULABLE,
     },
-    k8s::{invalid::Invalid, pointer::escaped},
+    k8s::{invalid::Invalid, pod::Labels, pointer::escaped, selector::Selector},
 };
 
 /// One subset.
@@ -33,13 +38,18 @@ pub struct SubsetRow {
     pub why: String,
 }
 
-/// The subsets of a WorkloadSpread. `target` is its target, if it can be read.
+/// The subsets of a WorkloadSpread. `target` is its target, with the path that the ConfigMap gives for its kind, if they can be
+/// read.
 ///
 /// # Errors
 /// Its spec cannot be read.
-pub fn of_spread(spread: &WorkloadSpread, target: Option<&Value>, pods: &[Value]) -> Result<Vec<SubsetRow>, Invalid> {
+pub fn of_spread(
+    spread: &WorkloadSpread,
+    target: Option<(&Value, Option<&str>)>,
+    pods: &[Value],
+) -> Result<Vec<SubsetRow>, Invalid> {
     let spec = SpreadSpec::of(spread)?;
-    let total = target.map(|target| replicas::total(&spec, target, None)).transpose()?;
+    let total = target.map(|(target, configured)| replicas::total(&spec, target, configured)).transpose()?;
     let status = spread.status.clone().unwrap_or_default();
     let shares = total.map(|total| spec.shares(total));
     let rows = spec.subsets.iter().enumerate().map(|(index, subset)| {
@@ -49,13 +59,14 @@ pub fn of_spread(spread: &WorkloadSpread, target: Option<&Value>, pods: &[Value]
         let coming = status.versioned_subset_statuses.values().flatten().filter(|known| known.name == subset.name);
         let coming: usize = coming.map(|known| known.creating_pods.len()).sum();
         let there = count(own.iter());
-        let max = spec.limits(total.unwrap_or_default())[index];
+        let max = spec.limits(total.unwrap_or_default())[index].filter(|_| !spec.needs_total() || total.is_some());
+        let above = max.map_or(0, |max| above(spec.target_kind, max, &own));
         let mut why = reasons(conditions, &own);
         if coming > 0 {
             why.push(format!("{coming} on their way"));
         }
-        match max.filter(|max| there > *max && (!spec.needs_total() || total.is_some())) {
-            Some(max) => why.push(format!("{} above its limit of {max}, which are not replaced", there - max)),
+        match max.filter(|_| above > 0) {
+            Some(max) => why.push(format!("{above} above its limit of {max}, which are not replaced")),
             None if why.is_empty() && shares.as_ref().is_some_and(|shares| there < shares[index]) => {
                 why.push("made when there was no room for them here, or not made yet".into());
             }
@@ -76,11 +87,11 @@ pub fn of_spread(spread: &WorkloadSpread, target: Option<&Value>, pods: &[Value]
 pub fn of_united(united: &UnitedDeployment, pods: &[Value]) -> Vec<SubsetRow> {
     let status = united.status.clone().unwrap_or_default();
     let key = escaped(SUBSET_NAME);
-    let selector = united.spec.selector.match_labels.clone().unwrap_or_default();
+    let selector = Selector::of(&united.spec.selector).ok();
     let is_its_own = |pod: &&Value| {
-        let labels = pod.pointer("/metadata/labels");
-        is_active(pod)
-            && selector.iter().all(|(key, value)| labels.and_then(|all| all.get(key)?.as_str()) == Some(value))
+        let labels = pod.pointer("/metadata/labels").cloned().unwrap_or_default();
+        let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
+        is_active(pod) && selector.as_ref().is_some_and(|selector| selector.matches(&labels))
     };
     let pods: Vec<&Value> = pods.iter().filter(is_its_own).collect();
     let rows = united.spec.topology.subsets.iter().map(|subset| {
@@ -107,6 +118,16 @@ pub fn of_united(united: &UnitedDeployment, pods: &[Value]) -> Vec<SubsetRow> {
         }
     });
     rows.collect()
+}
+
+/// How many Pods of a subset are above its limit. Each version of a Deployment has room of its own.
+fn above(kind: TargetKind, max: i32, pods: &[&Value]) -> i32 {
+    let mut versions: BTreeMap<String, i32> = BTreeMap::new();
+    for pod in pods {
+        let label = |key: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str());
+        *versions.entry(replicas::version(kind, label)).or_default() += 1;
+    }
+    versions.into_values().map(|there| there.saturating_sub(max).max(0)).sum()
 }
 
 /// Why a subset gets no Pods, and why those that it has do not run.
@@ -216,7 +237,7 @@ mod tests {
         let object = spread(json!({"subsetStatuses": [{"name": "fixed", "conditions": closed}],
             "conditions": [{"type": "Ready", "status": "False", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
                 {"type": "Reconciling", "status": "True", "reason": "PodsComing", "message": "Pods on their way: 1", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}));
-        let rows = of_spread(&object, Some(&target(5)), &pods).unwrap();
+        let rows = of_spread(&object, Some((&target(5), None)), &pods).unwrap();
         let text = report(&json!(object), rows);
         let lines: Vec<Vec<&str>> = text
             .lines()
@@ -245,13 +266,62 @@ mod tests {
     fn what_is_above_a_limit_or_on_its_way_is_said() {
         let pods = [pod("fixed", json!({})), pod("fixed", json!({}))];
         let coming = json!({"versionedSubsetStatuses": {"versionIgnored": [{"name": "rest", "creatingPods": {"p": "2026-01-01T00:00:00Z"}}]}});
-        let rows = of_spread(&spread(coming), Some(&target(2)), &pods).unwrap();
+        let rows = of_spread(&spread(coming), Some((&target(2), None)), &pods).unwrap();
         assert_eq!(rows[0].why, "1 above its limit of 1, which are not replaced");
         assert_eq!(rows[1].why, "1 on their way");
         let unknown = of_spread(&spread(json!(null)), None, &pods).unwrap();
         assert_eq!((unknown[0].wanted, unknown[0].why.as_str()), (None, ""));
         let text = report(&json!(spread(json!(null))), unknown);
         assert!(text.contains("fixed    ?") && text.ends_with("is the manager running?\n"), "{text}");
+    }
+
+    #[test]
+    fn a_kind_by_configuration_has_its_number_where_the_config_map_says() {
+        let object: WorkloadSpread = serde_json::from_value(json!({"metadata": {"name": "ws"}, "spec": {
+            "targetRef": {"apiVersion": "example.com/v1", "kind": "Database", "name": "db"},
+            "subsets": [{"name": "fixed", "maxReplicas": "50%"}, {"name": "rest", "maxReplicas": "50%"}]}}))
+        .unwrap();
+        let pods = vec![pod("fixed", json!({})); 5];
+        let database = json!({"spec": {"size": 10}});
+        for (target, wanted, why) in [
+            (Some((&database, Some("spec.size"))), Some(5), ""),
+            (Some((&database, None)), Some(0), "5 above its limit of 0, which are not replaced"),
+            (None, None, ""),
+        ] {
+            let rows = of_spread(&object, target, &pods).unwrap();
+            assert_eq!((rows[0].wanted, rows[0].there, rows[0].why.as_str()), (wanted, 5, why), "{target:?}");
+        }
+    }
+
+    #[test]
+    fn each_version_of_a_deployment_has_room_of_its_own() {
+        let of = |api_version: &str, kind: &str| -> WorkloadSpread {
+            serde_json::from_value(json!({"metadata": {"name": "ws"}, "spec": {
+                "targetRef": {"apiVersion": api_version, "kind": kind, "name": "web"},
+                "subsets": [{"name": "fixed", "maxReplicas": 2}, {"name": "rest"}]}}))
+            .unwrap()
+        };
+        let version = |hash: &str| pod("fixed", json!({"metadata": {"labels": {"pod-template-hash": hash}}}));
+        for (kind, hashes, why) in [
+            ("Deployment", ["1", "1", "2", "2"], ""),
+            ("Deployment", ["1", "1", "1", "2"], "1 above its limit of 2, which are not replaced"),
+            ("StatefulSet", ["1", "1", "2", "2"], "2 above its limit of 2, which are not replaced"),
+        ] {
+            let pods: Vec<Value> = hashes.iter().map(|hash| version(hash)).collect();
+            let rows = of_spread(&of("apps/v1", kind), Some((&target(4), None)), &pods).unwrap();
+            assert_eq!(rows[0].why, why, "{kind} {hashes:?}");
+        }
+    }
+
+    #[test]
+    fn the_pods_of_a_united_deployment_are_those_of_its_whole_selector() {
+        let united: UnitedDeployment = serde_json::from_value(json!({"metadata": {"name": "u"}, "spec": {
+            "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["u", "v"]}]},
+            "topology": {"subsets": [{"name": "a"}]}}}))
+        .unwrap();
+        let of = |app: &str| json!({"metadata": {"labels": {"app": app, "apps.kruise.io/subset-name": "a"}}});
+        let rows = of_united(&united, &[of("u"), of("v"), of("foreign")]);
+        assert_eq!(rows[0].there, 2);
     }
 
     #[test]
