@@ -407,6 +407,15 @@ mod tests {
         }
     }
 
+    /// OpenKruise reads this one before its command line, so that it has no effect there either.
+    #[test]
+    fn shortfall_ws_enabled_versioned_status_is_named_as_a_flag_without_effect() {
+        for role in ["manager", "webhook", "all --node n1"] {
+            let (_, matches) = parse(&format!("{role} --ws-enabled-versioned-status=deployment,cloneset")).unwrap();
+            assert_eq!(ignored_flags(&matches), ["--ws-enabled-versioned-status"], "{role}");
+        }
+    }
+
     #[test]
     fn flags_without_effect_are_named_and_unknown_ones_refused() {
         let (_, matches) = parse("manager --nodepodprobe-workers=5 --allow-privileged --crr-workers 2").unwrap();

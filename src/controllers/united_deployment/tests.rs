@@ -26,6 +26,8 @@ struct World {
     name: &'static str,
     /// What was written: method and path.
     writes: Arc<Mutex<Vec<String>>>,
+    /// Paths that were read.
+    reads: Arc<Mutex<Vec<String>>>,
     /// The most Pods that were out of service at a time.
     out: usize,
 }
@@ -37,11 +39,12 @@ fn collection(kind: ChildKind, namespace: &str) -> String {
 impl World {
     fn new(namespace: &'static str, name: &'static str) -> Self {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
-        let writes: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (answers, noted) = (server.clone(), writes.clone());
+        let (writes, reads): (Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let (answers, written, read) = (server.clone(), writes.clone(), reads.clone());
         let context = in_memory::context(move |parts: &Parts, body: &[u8]| {
-            if parts.method != Method::GET {
-                lock(&noted).push(format!("{} {}", parts.method, parts.uri.path()));
+            match parts.method == Method::GET {
+                true => lock(&read).push(parts.uri.path().to_owned()),
+                false => lock(&written).push(format!("{} {}", parts.method, parts.uri.path())),
             }
             let (code, mut answer) = lock(&answers).answer(parts, body);
             // Lists of revisions are by label.
@@ -51,7 +54,7 @@ impl World {
             }
             (code, answer)
         });
-        Self { server, controller: Arc::new(Controller::new(&context)), namespace, name, writes, out: 0 }
+        Self { server, controller: Arc::new(Controller::new(&context)), namespace, name, writes, reads, out: 0 }
     }
 
     fn path(&self) -> String {
@@ -1041,6 +1044,36 @@ async fn edge_d5_a_revision_whose_name_is_taken_has_label_and_name_that_agree() 
         // A manager that starts anew counts it no second time.
         world.controller = Arc::new(Controller::new(&world.controller.context));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_lists_are_of_the_namespace_and_the_collision_count_is_kept() {
+    let mut first = World::new("ns", "web");
+    first.apply(spec("i:1"));
+    first.settle().await;
+    let taken = first.revisions()[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let mut world = World::new("ns", "web");
+    let foreign = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 7, "data": {"of": "somebody else"},
+        "metadata": {"name": taken, "namespace": "ns", "uid": "foreign"}});
+    lock(&world.server).put(&format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{taken}"), foreign);
+    for image in ["i:1", "i:2"] {
+        world.apply(spec(image));
+        world.settle().await;
+        assert_eq!(world.status()["collisionCount"], 1, "{image}");
+        // A manager that starts anew goes on with the count of the status.
+        world.controller = Arc::new(Controller::new(&world.controller.context));
+    }
+    let revisions = world.revisions();
+    let ours = revisions.iter().filter(|of| of["metadata"]["name"] != *taken);
+    let names: Vec<(String, &Value)> = ours
+        .map(|of| {
+            let hash = crate::k8s::revision::hash_of(&of["data"], 1);
+            (crate::k8s::revision::name("web", &hash), &of["metadata"]["name"])
+        })
+        .collect();
+    assert!(names.len() == 2 && names.iter().all(|(wanted, name)| *name == wanted), "{names:?}");
+    let reads = lock(&world.reads).clone();
+    assert!(!reads.is_empty() && reads.iter().all(|path| path.contains("/namespaces/ns/")), "{reads:?}");
 }
 
 #[test]

@@ -520,33 +520,68 @@ async fn shortfall_ordinals_are_counted_from_the_start_without_those_that_are_re
     assert!(!spreads.counts("ns"), "so nothing is recorded when one is deleted");
 }
 
-#[tokio::test(start_paused = true)]
-async fn kinds_by_configuration_may_have_others_between_them_and_their_pods() {
+const LIST: &str = "/api/v1/namespaces/kruise-system/configmaps/kruise-configuration";
+
+/// The ConfigMap that names the kind Db, with another one between it and its Pods.
+fn list_with(between: &str) -> Value {
+    let list = json!({"workloads": [{"Group": "example.com", "Kind": "Db", "replicasPath": "spec.size",
+        "subResources": [{"Group": "example.com", "Kind": between}]}]});
+    json!({"metadata": {"name": "kruise-configuration"},
+        "data": {"WorkloadSpread_Watch_Custom_Workload_WhiteList": list.to_string()}})
+}
+
+/// A Db with a Shard and a Slice, both of the name web-0. The list has the Shard.
+fn database() -> Arc<Server> {
     let server = Server::new(target("example.com/v1", "Db"));
-    let whitelist = json!({"workloads": [{"Group": "example.com", "Kind": "Db", "replicasPath": "spec.size",
-        "subResources": [{"Group": "example.com", "Kind": "Shard"}]}]});
-    server.put("/api/v1/namespaces/kruise-system/configmaps/kruise-configuration",
-        json!({"metadata": {"name": "kruise-configuration"}, "data": {"WorkloadSpread_Watch_Custom_Workload_WhiteList": whitelist.to_string()}}));
-    let resources =
-        json!([{"name": "shards", "singularName": "", "namespaced": true, "kind": "Shard", "verbs": ["get"]}]);
+    server.put(LIST, list_with("Shard"));
+    let resource = |kind: &str, plural: &str| {
+        json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]})
+    };
+    let resources = [resource("Shard", "shards"), resource("Slice", "slices")];
     server.put(
         "/apis/example.com/v1",
         json!({"kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": resources}),
     );
-    server.put(
-        "/apis/example.com/v1/namespaces/ns/shards/web-0",
-        json!({"metadata": {"name": "web-0", "ownerReferences": owner("example.com/v1", "Db", "web")}}),
-    );
+    for plural in ["shards", "slices"] {
+        server.put(
+            &format!("/apis/example.com/v1/namespaces/ns/{plural}/web-0"),
+            json!({"metadata": {"name": "web-0", "ownerReferences": owner("example.com/v1", "Db", "web")}}),
+        );
+    }
+    server
+}
+
+/// A Pod of something of the name web-0.
+fn pod_below(kind: &str) -> Value {
+    let mut pod = pod("p");
+    pod["metadata"]["ownerReferences"] = owner("example.com/v1", kind, "web-0");
+    pod
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_by_configuration_may_have_others_between_them_and_their_pods() {
+    let server = database();
     let spreads = server.replica();
-    let of = |kind: &str| {
-        let mut pod = pod("p");
-        pod["metadata"]["ownerReferences"] = owner("example.com/v1", kind, "web-0");
-        pod
+    assert_eq!(subset_of(&place(&spreads, pod_below("Shard")).await), "a");
+    server.put(LIST, json!(500));
+    assert_eq!(subset_of(&place(&spreads, pod_below("Shard")).await), "a", "it was read a moment ago");
+    assert_eq!(place(&spreads, pod_below("Other")).await, Placed::default(), "nobody has named this kind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_a_changed_list_of_kinds_holds_within_ten_seconds() {
+    let server = database();
+    let spreads = server.replica();
+    let placed = |kind: &'static str| {
+        let spreads = spreads.clone();
+        async move { place(&spreads, pod_below(kind)).await.pod.is_some() }
     };
-    assert_eq!(subset_of(&place(&spreads, of("Shard")).await), "a");
-    server.put("/api/v1/namespaces/kruise-system/configmaps/kruise-configuration", json!(500));
-    assert_eq!(subset_of(&place(&spreads, of("Shard")).await), "a", "it was read a moment ago");
-    assert_eq!(place(&spreads, of("Other")).await, Placed::default(), "nobody has named this kind");
+    assert!(placed("Shard").await && !placed("Slice").await);
+    server.put(LIST, list_with("Slice"));
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(placed("Shard").await && !placed("Slice").await, "it was read a moment ago");
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(!placed("Shard").await && placed("Slice").await);
 }
 
 #[tokio::test(start_paused = true)]
