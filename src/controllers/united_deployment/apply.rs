@@ -80,6 +80,21 @@ fn is_of_one(sort: Sort, error: &kube::Error) -> bool {
     }
 }
 
+/// What a step does and what came of it, as metrics name it.
+fn counted(step: &SubsetStep, written: &kube::Result<Done>) -> (&'static str, &'static str) {
+    let operation = match step {
+        SubsetStep::Create { .. } => "create",
+        SubsetStep::Change { .. } => "update",
+        SubsetStep::Delete { .. } => "delete",
+    };
+    let result = match written {
+        Ok(done) if done.is_outdated => "outdated",
+        Ok(_) => "done",
+        Err(_) => "failed",
+    };
+    (operation, result)
+}
+
 /// What came of a step.
 struct Done {
     /// `Create`, `Update` or `Delete`.
@@ -139,6 +154,7 @@ impl Controller {
             let done = &done;
             async move {
                 let written = self.carry_out_one(job, &step).await;
+                self.metrics.count(counted(&step, &written));
                 self.memories.with(&job.key, |memory| {
                     memory.failed.retain(|failed| failed != subject(&step));
                     memory.failed.extend(written.is_err().then(|| subject(&step).to_owned()));

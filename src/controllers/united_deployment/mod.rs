@@ -12,6 +12,7 @@
 
 mod apply;
 mod child;
+mod metrics;
 mod observe;
 mod revisions;
 mod stuck;
@@ -26,7 +27,7 @@ use std::{
 
 use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 
-use self::child::Children;
+use self::{child::Children, metrics::UnitedMetrics};
 use super::{Context, Registration, Runner, Started};
 use crate::{
     api::{
@@ -91,6 +92,7 @@ struct Controller {
     revisions: Revisions,
     statuses: StatusWriter,
     memories: Memories<UnitedMemory>,
+    metrics: UnitedMetrics,
 }
 
 /// What is remembered of an object. Everything can be lost.
@@ -141,6 +143,7 @@ impl Controller {
             revisions: Revisions::new(context.client.clone()),
             statuses: StatusWriter::default(),
             memories: Memories::default(),
+            metrics: UnitedMetrics::new(context),
         }
     }
 

@@ -46,6 +46,7 @@ impl Controller {
             pass.look_after(Some(AFTER_WATCHED_CONFLICT));
         }
         for pod in freed.into_iter().flatten() {
+            self.metrics.freed.inc();
             let message = format!("Pod {pod} is of an old revision, is not Ready and holds up its StatefulSet");
             tracing::info!(united_deployment = %job.key, pod, "deleted a Pod that held up a roll-out");
             self.context.events.normal(&reference(job.object.as_ref()), "DeletedStuckPod", &message);

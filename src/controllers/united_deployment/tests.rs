@@ -808,6 +808,7 @@ async fn spec_4_5_a_pod_of_a_broken_revision_holds_up_no_built_in_stateful_set()
         lock(&world.writes).iter().filter(|write| write.starts_with("DELETE") && write.contains("/pods/")).count();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!((deleted, count(&events(&world), "DeletedStuckPod")), (1, 1));
+    assert_eq!(world.controller.metrics.freed.get(), 1);
 }
 
 /// Has the events of a world sent. They are objects then.
@@ -974,6 +975,40 @@ async fn a_workload_that_nobody_may_change_keeps_no_other_one_from_being_changed
     lock(&world.server).admit_change = |_, _, _| Ok(());
     world.settle().await;
     assert_eq!((images(&world), world.condition("Ready")["status"].clone()), (vec![json!("i:2"); 2], json!("True")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_workloads_are_counted_by_what_came_of_them() {
+    use crate::controllers::fake::Fault;
+    let mut world = World::new("ns", "web");
+    let counted = |world: &World, labels: &str, count: u32| {
+        let served = world.controller.context.metrics.render().unwrap();
+        let (operation, result) = labels.split_once(' ').unwrap();
+        let name = "kruise_united_deployment_workload_writes_total";
+        let line = format!("{name}{{operation=\"{operation}\",result=\"{result}\"}} {count}");
+        assert!(served.lines().any(|of| of == line), "{line}\n{served}");
+    };
+    world.apply(spec("i:1"));
+    world.settle().await;
+    counted(&world, "create done", 2);
+    // The first one is for the revision, which is made all the same.
+    lock(&world.server).faults.extend([Fault::Error(409); 2]);
+    world.apply(spec("i:2"));
+    world.settle().await;
+    counted(&world, "update outdated", 1);
+    counted(&world, "update done", 2);
+    lock(&world.server).admit_change = |_, before, _| if before["kind"] == "CloneSet" { Err(403) } else { Ok(()) };
+    world.apply(spec("i:3"));
+    world.deliver();
+    world.controller.reconcile(&world.key()).await.unwrap_err();
+    counted(&world, "update failed", 2);
+    lock(&world.server).admit_change = |_, _, _| Ok(());
+    let mut renamed = spec("i:3");
+    renamed["spec"]["topology"]["subsets"][1]["name"] = "c".into();
+    world.apply(renamed);
+    world.settle().await;
+    counted(&world, "create done", 3);
+    counted(&world, "delete done", 1);
 }
 
 #[tokio::test(start_paused = true)]
