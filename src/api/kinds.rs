@@ -375,11 +375,10 @@ pub const KINDS: &[Kind] = &[
         .installed("uniteddeployments.apps.kruise.io", super::united_deployments, BY_MANAGER)
         .workload(SPEC.by_selector())
         .protected(Protection::Replicas),
-    Kind::new(apps::GROUP, "WorkloadSpread", "workloadspreads", &["v1alpha1"]).installed(
-        "workloadspreads.apps.kruise.io",
-        super::workload_spreads,
-        BY_MANAGER_AND_WEBHOOK,
-    ),
+    // Without it no Pod goes, but the next ones go anywhere.
+    Kind::new(apps::GROUP, "WorkloadSpread", "workloadspreads", &["v1alpha1"])
+        .installed("workloadspreads.apps.kruise.io", super::workload_spreads, BY_MANAGER_AND_WEBHOOK)
+        .protected(Protection::Always),
 ];
 
 /// Every custom resource definition, in the order of installation.

@@ -263,11 +263,11 @@ fn the_policy_says_the_literal_texts_and_its_rules_name_every_kind() {
     assert!(validations[..2].iter().all(|validation| validation["reason"] == "Forbidden"));
     let rules = spec["matchConstraints"]["resourceRules"].as_array().unwrap();
     let resources: usize = rules.iter().map(|rule| rule["resources"].as_array().unwrap().len()).sum();
-    assert_eq!(resources, 16);
+    assert_eq!(resources, 17);
 }
 
 #[test]
-fn jobs_and_distributions_are_protected_by_always_and_have_no_replicas_to_count() {
+fn what_has_no_replicas_to_count_is_protected_by_always() {
     let spec = protection::spec();
     let rules = spec["matchConstraints"]["resourceRules"].as_array().unwrap();
     let ours = rules.iter().find(|rule| rule["apiGroups"] == json!(["apps.kruise.io"])).unwrap();
@@ -280,6 +280,7 @@ fn jobs_and_distributions_are_protected_by_always_and_have_no_replicas_to_count(
         ("ephemeraljobs", &["v1alpha1"], false),
         ("resourcedistributions", &["v1alpha1"], false),
         ("persistentpodstates", &["v1alpha1"], false),
+        ("workloadspreads", &["v1alpha1"], false),
         ("clonesets", &["v1alpha1"], true),
     ] {
         let has = |list: &str, what: &str| ours[list].as_array().unwrap().contains(&what.into());
