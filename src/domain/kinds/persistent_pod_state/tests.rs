@@ -338,8 +338,9 @@ fn decision_32_the_status_says_how_far_it_is() {
     }
 }
 
+/// The status is the wire sample of spec 6.1: none that OpenKruise itself has written was recorded.
 #[test]
-fn what_openkruise_has_recorded_is_taken_over_as_it_is() {
+fn takeover_what_openkruise_has_recorded_stays_as_it_is() {
     let before: PersistentPodStateStatus = serde_json::from_value(json!({"observedGeneration": 1, "podStates": {
         "db-0": {"nodeName": "n1", "nodeTopologyLabels": {HOST: "n1"}, "annotations": {"k": "v"}}}}))
     .unwrap();
