@@ -6,12 +6,9 @@ use serde_json::Value;
 use super::{
     make,
     pods::SubsetPods,
-    spec::{ChildKind, SubsetSpec},
+    spec::{ChildKind, REQUIRED_TERMS, SubsetSpec},
 };
 use crate::api::labels;
-
-/// Where a Pod says which nodes it requires.
-const REQUIRED_TERMS: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 /// Whether two objects have the same under some keys. What is empty may be missing in the one that is stored.
 fn is_same(a: &Value, b: &Value, keys: &[&str]) -> bool {

@@ -199,7 +199,7 @@ fn put_nodes(template: &mut Value, subset: &SubsetSpec) -> Result<(), Invalid> {
             *terms = json!([{}]);
         }
         let many = terms.as_array().map_or(0, Vec::len);
-        if let Some(why) = too_many_requirements(subset.expressions.len() + subset.fields.len(), many) {
+        if let Some(why) = too_many_requirements(&[&subset.expressions, &subset.fields], many) {
             return Err(Invalid(why));
         }
         for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -26,6 +26,14 @@ use crate::{
 pub const HISTORY: i32 = 10;
 /// The most subsets: the rules compare them with each other.
 pub const MOST_SUBSETS: usize = 500;
+/// The most bytes of the workloads of all subsets together: they may be made at the same time, and in memory each is many times as
+/// large.
+const MOST_BYTES: usize = 16 << 20;
+/// So many subsets are never too much: no object has so many bytes.
+const FEW_SUBSETS: usize = 4;
+/// Where a Pod says which nodes it requires.
+pub(super) const REQUIRED_TERMS: &str =
+    "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 /// `rescheduleCriticalSeconds` where the spec says nothing.
 pub const RESCHEDULE_SECONDS: i32 = 30;
 /// `unschedulableDuration` where the spec says nothing.
@@ -298,6 +306,9 @@ impl UnitedSpec {
             }
             subsets.push(subset_spec(index, subset)?);
         }
+        if let Some(why) = too_large(&spec.template, &template, &subsets) {
+            return Err(Invalid(format!("spec.topology.subsets: {why}")));
+        }
         let strategy = &spec.topology.schedule_strategy;
         let (mode, adaptive) = (mode(strategy, &subsets), strategy.adaptive.clone().unwrap_or_default());
         let seconds = |value: Option<i32>, default: i32| {
@@ -355,6 +366,25 @@ pub fn budget(text: &str) -> Result<IntOrPercent, Invalid> {
         IntOrPercent::Percent(percent) => percent > 0.0,
     };
     is_something.then_some(budget).ok_or_else(wrong)
+}
+
+/// Why the workloads of all subsets are too large together, if they are. What a subset requires of nodes goes into each term of
+/// the template.
+fn too_large(whole: &Value, template: &ChildTemplate, subsets: &[SubsetSpec]) -> Option<String> {
+    if subsets.len() <= FEW_SUBSETS {
+        return None;
+    }
+    let bytes = |value: &Value| value.to_string().len();
+    let terms = pointer(&template.spec, &format!("/template/spec{REQUIRED_TERMS}"));
+    let terms = terms.and_then(Value::as_array).map_or(1, |terms| terms.len().max(1));
+    let own = bytes(whole);
+    let all = subsets.iter().fold(0_usize, |sum, subset| {
+        let required: usize = subset.expressions.iter().chain(&subset.fields).map(bytes).sum();
+        sum.saturating_add(own).saturating_add(required.saturating_mul(terms))
+    });
+    let count = subsets.len();
+    (all > MOST_BYTES)
+        .then(|| format!("{count} workloads of {all} bytes together are not allowed; want up to {MOST_BYTES}"))
 }
 
 fn subset_spec(index: usize, subset: &Subset) -> Result<SubsetSpec, Invalid> {

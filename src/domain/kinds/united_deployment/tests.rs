@@ -896,6 +896,23 @@ fn hostile_specs_are_read_or_refused() {
     let many: Vec<Value> = (0..501).map(|i| json!({"name": format!("s{i}")})).collect();
     let many = UnitedSpec::of(&object(ChildKind::CloneSet, json!({"spec": {"topology": {"subsets": many}}})));
     assert_eq!(many.unwrap_err().to_string(), "spec.topology.subsets: it has 501 entries; want up to 500");
+    let large = |count: usize, bytes: usize, (terms, required): (usize, usize)| {
+        let term = json!({"matchExpressions": [{"key": "x".repeat(required)}]});
+        let subsets: Vec<Value> =
+            (0..count).map(|i| json!({"name": format!("s{i}"), "nodeSelectorTerm": term})).collect();
+        let terms = vec![json!({}); terms];
+        let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        let changes = json!({"metadata": {"annotations": {"x": "x".repeat(bytes)}},
+            "spec": {"template": {"spec": {"affinity": {"nodeAffinity": required}}}}});
+        let changes = json!({"spec": {"template": {"cloneSetTemplate": changes}, "topology": {"subsets": subsets}}});
+        UnitedSpec::of(&object(ChildKind::CloneSet, changes)).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(large(4, 5 << 20, (0, 0)), Ok(()), "no object is so large");
+    assert_eq!((large(500, 30 << 10, (0, 0)), large(20, 0, (1000, 500))), (Ok(()), Ok(())));
+    for error in [large(500, 40 << 10, (0, 0)), large(200, 0, (1000, 500))] {
+        let why = error.unwrap_err();
+        assert!(why.starts_with("spec.topology.subsets: ") && why.ends_with("want up to 16777216"), "{why}");
+    }
     let odd = json!({"spec": {"template": {"cloneSetTemplate": {"metadata": 7, "spec": {"updateStrategy": "x", "template": {"metadata": [], "spec": null}}}},
         "topology": {"subsets": [{"name": "a", "nodeSelectorTerm": {"matchExpressions": [1]}, "tolerations": [2], "patch": {"spec": {"x": null}}}]}}});
     let plan = plan_of(&spec(ChildKind::CloneSet, odd), &[]);

@@ -202,8 +202,7 @@ pub fn place(pod: &mut Value, subset: &SubsetSpec) -> Result<(), InvalidField> {
     }
     let lists = ["matchExpressions", "matchFields"]
         .map(|key| (key, required.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()));
-    let requirements = lists.iter().map(|(_, list)| list.len()).sum();
-    if let Some(why) = too_many_requirements(requirements, terms.as_array().map_or(0, Vec::len)) {
+    if let Some(why) = too_many_requirements(&lists.map(|(_, list)| list), terms.as_array().map_or(0, Vec::len)) {
         return Err(invalid("requiredNodeSelectorTerm", format!("subset {:?}: {why}", subset.name)));
     }
     for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {

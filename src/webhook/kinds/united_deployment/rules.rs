@@ -10,7 +10,9 @@ use crate::{
         kinds::united_deployment::spec::{self, ChildKind, MOST_SUBSETS, UnitedSpec},
         workload::allocation::{AllocationMode, AllocationSubset, allocate},
     },
-    k8s::{int_or_percent::IntOrPercent, name::is_dns_label, pod::Labels, quantity, selector::Selector},
+    k8s::{
+        int_or_percent::IntOrPercent, invalid::Invalid, name::is_dns_label, pod::Labels, quantity, selector::Selector,
+    },
     webhook::validate::{Findings, Object, show_text},
 };
 
@@ -269,7 +271,14 @@ fn sums(found: &mut Findings, object: &Value) {
         return;
     }
     let Ok(object) = serde_json::from_value::<UnitedDeployment>(object.clone()) else { return };
-    let Ok(spec) = UnitedSpec::of(&object) else { return };
+    let spec = match UnitedSpec::of(&object) {
+        Ok(spec) => spec,
+        // Field by field nothing was wrong: it is too much of all together.
+        Err(Invalid(why)) => {
+            let of_subsets = why.strip_prefix(AT).and_then(|why| why.strip_prefix(": "));
+            return of_subsets.into_iter().for_each(|why| found.deny(AT, why));
+        }
+    };
     if spec.mode != AllocationMode::Shares || spec.subsets.is_empty() {
         return;
     }

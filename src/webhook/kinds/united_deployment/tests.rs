@@ -202,6 +202,21 @@ fn there_are_no_more_subsets_and_partitions_than_can_be_compared() {
 }
 
 #[test]
+fn workloads_that_are_too_large_together_are_refused() {
+    let of = |bytes: usize| {
+        let list: Vec<Value> = (0..400).map(|i| json!({"name": format!("s{i}")})).collect();
+        let large = json!({"metadata": {"annotations": {"large": "x".repeat(bytes)}}});
+        let mut object = of_kind("cloneSetTemplate", large);
+        object["spec"]["topology"]["subsets"] = list.into();
+        object
+    };
+    decide(create(of(30 << 10))).unwrap();
+    let [(field, why)] = &causes(create(of(50 << 10)))[..] else { panic!() };
+    assert_eq!(field, "spec.topology.subsets");
+    assert!(why.starts_with("400 workloads of ") && why.ends_with("are not allowed; want up to 16777216"), "{why}");
+}
+
+#[test]
 fn names_are_those_that_workloads_can_be_named_after() {
     for (member, name, is_good) in [
         ("cloneSetTemplate", "n".repeat(52), true),
