@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::kit::{Look, app, condition, in_namespace};
+use e2e::kit::{Look, Test, app, condition, in_namespace};
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::clone_set::{CLONE_SET, clone_set, pods, uids};
-use crate::stateful_set::{STATEFUL_SET, stateful_set};
+use crate::daemon_set::{DAEMON_SET, daemon_set, labelled, settled};
+use crate::stateful_set::{STATEFUL_SET, started, stateful_set};
 
 const HPA: &str = "HorizontalPodAutoscaler";
 const LONG: Duration = Duration::from_secs(120);
@@ -99,6 +100,65 @@ async fn a_roll_out_is_driven_from_outside_by_its_partition() -> Result<()> {
         let kept = pods(t, "web").await?;
         assert_eq!(uids(&kept).intersection(&uids(&before)).count(), 2, "those that were never updated stay");
         Ok(())
+    })
+    .await
+}
+
+/// The same by conditions alone, for kinds whose partition is in `rollingUpdate`. A step is a partition, and how many Pods are
+/// changed when it is done; `untouched` is how many Pods are there from the beginning to the end.
+async fn driven_by_conditions(
+    t: &Test,
+    (kind, name): (&str, &str),
+    steps: &[(Value, usize)],
+    untouched: usize,
+) -> Result<()> {
+    let done = |o: &Value| {
+        condition(o, "Ready") == "True" && o.int("/status/observedGeneration") == o.int("/metadata/generation")
+    };
+    let has_changed = async |wanted: usize| -> Result<()> {
+        let set = t.wait_for(kind, name, "to do its step", LONG, done).await?;
+        let all = pods(t, name).await?;
+        let changed = all.iter().filter(|pod| pod.text("/metadata/annotations/e2e~1changed") == "once").count();
+        ensure!(changed == wanted, "{changed} Pods are changed, not {wanted}: {:#}", set["status"]);
+        Ok(())
+    };
+    let strategy = |partition: &Value| json!({ "rollingUpdate": { "partition": partition } });
+    let before = pods(t, name).await?;
+    t.patch(kind, name, json!({ "spec": { "updateStrategy": strategy(&json!("100%")) } })).await?;
+    t.patch(kind, name, json!({ "spec": { "template": changed("once") } })).await?;
+    has_changed(0).await?;
+    assert_eq!(uids(&pods(t, name).await?), uids(&before), "no Pod was replaced");
+    for (partition, wanted) in steps {
+        t.patch(kind, name, json!({ "spec": { "updateStrategy": strategy(partition) } })).await?;
+        has_changed(*wanted).await?;
+    }
+    let back = json!({ "metadata": { "annotations": { "e2e/changed": null } } });
+    let spec = json!({ "template": back, "updateStrategy": strategy(&json!(0)) });
+    t.patch(kind, name, json!({ "spec": spec })).await?;
+    has_changed(0).await?;
+    assert_eq!(uids(&pods(t, name).await?).intersection(&uids(&before)).count(), untouched);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_roll_out_of_a_stateful_set_is_driven_from_outside() -> Result<()> {
+    in_namespace("driven-asts", async |t| {
+        started(t, stateful_set("db", 4, vec![app("main")])).await?;
+        let steps = [(json!("75%"), 1), (json!(2), 2)];
+        driven_by_conditions(t, (STATEFUL_SET, "db"), &steps, 2).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_roll_out_of_a_daemon_set_is_driven_from_outside() -> Result<()> {
+    in_namespace("driven-ads", async |t| {
+        labelled(t, async |_| {
+            t.create(daemon_set(t, "agent", vec![app("main")])).await?;
+            settled(t, "agent", 1).await?;
+            driven_by_conditions(t, (DAEMON_SET, "agent"), &[(json!(0), 1)], 0).await
+        })
+        .await
     })
     .await
 }
