@@ -1,9 +1,12 @@
-//! Other programs on objects of kruise-rs: autoscalers, and a roll-out that is driven from outside by its partition.
+//! Other programs on objects of kruise-rs: autoscalers, a roll-out that is driven from outside by its partition, and the health
+//! check for Argo CD.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use e2e::kit::{Look, Test, app, condition, in_namespace};
+use anyhow::{Context, Result, ensure};
+use e2e::clients::{apply, removed, samples};
+use e2e::kit::{Look, Test, app, condition, in_namespace, pod, poll, restoring};
+use e2e::others::healths;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
@@ -159,6 +162,42 @@ async fn a_roll_out_of_a_daemon_set_is_driven_from_outside() -> Result<()> {
             driven_by_conditions(t, (DAEMON_SET, "agent"), &[(json!(0), 1)], 0).await
         })
         .await
+    })
+    .await
+}
+
+/// What the health check may show of an object, by the condition that is True. None: no controller has looked at the spec yet.
+fn may_be_shown(object: &Value) -> Option<[&'static str; 2]> {
+    let is_new = object.int("/status/observedGeneration") != object.int("/metadata/generation");
+    let shown = [("Ready", "Healthy"), ("Reconciling", "Progressing"), ("Stalled", "Degraded")];
+    let (_, health) = shown.into_iter().find(|(kind, _)| condition(object, kind) == "True").filter(|_| !is_new)?;
+    Some([health, "Suspended"])
+}
+
+#[tokio::test]
+async fn the_health_check_for_argo_cd_reads_what_controllers_write() -> Result<()> {
+    in_namespace("argocd", async |t| restoring(looked_at_by_argo_cd(t), removed(t)).await).await
+}
+
+async fn looked_at_by_argo_cd(t: &Test) -> Result<()> {
+    // For the requests to restart its container.
+    t.start(pod("clients", vec![app("main")])).await?;
+    let mut samples = samples(t)?;
+    let has_check = |kind: &str| !["NodeImage", "NodePodProbe"].contains(&kind);
+    samples.retain(|sample| sample.gate.is_none() && has_check(sample.object.text("/kind")));
+    let objects: Vec<Value> = samples.into_iter().map(|sample| sample.object).collect();
+    apply(t, &[], &objects).await?;
+    poll("each kind to have its conditions", LONG, async || {
+        let mut found = Vec::new();
+        for object in &objects {
+            found.push(t.stored(object).await?);
+        }
+        for (object, health) in found.iter().zip(healths(&t.paths, &found)?) {
+            let kind = object.text("/kind");
+            let wanted = may_be_shown(object).with_context(|| format!("{kind}: {:#}", object["status"]))?;
+            ensure!(wanted.contains(&&*health), "{kind} is {health}, not one of {wanted:?}: {:#}", object["status"]);
+        }
+        Ok(())
     })
     .await
 }
