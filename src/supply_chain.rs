@@ -153,6 +153,7 @@ fn every_push_and_pull_request_is_checked_and_tested() {
     }
     assert_eq!(texts(&ci["on"]["push"]["branches"]), ["**"]);
     assert!(commands(&ci["jobs"]["check"]).contains(&"make check"));
+    assert!(commands(&ci["jobs"]["site"]).contains(&"make site-check"));
     assert!(commands(&ci["jobs"]["test"]).iter().any(|run| run.ends_with(" .ci/run")));
     assert!(read(".ci/run").contains("exec make test"));
 }
@@ -195,6 +196,7 @@ fn one_compiler_builds_and_one_builder() {
     assert!(builder.starts_with(&format!("docker.io/library/rust:{minor}-")), "{builder}");
     let dockerfile = read("Dockerfile");
     assert!(dockerfile.contains(&format!("FROM {builder} AS build\n")), "the Dockerfile has another builder");
+    assert_eq!(workflow("ci.yml")["jobs"]["site"]["container"]["image"], builder, "the site has another one");
 }
 
 #[test]

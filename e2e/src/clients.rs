@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::slice;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +15,9 @@ use crate::cmd::{CommandExt, cmd, environment, kubectl, tail};
 use crate::guide::only_here;
 use crate::kit::{Build, Installed, Look, PATIENCE, Test, installed, poll};
 use crate::paths::Paths;
+
+/// The kind whose objects are carried out and finished while they are looked at.
+pub const REQUEST: &str = "ContainerRecreateRequest";
 
 /// An entry of `samples.yaml`, which says what the members are.
 #[derive(Debug, Clone, Deserialize)]
@@ -35,6 +39,11 @@ impl Sample {
     /// The object with the change.
     pub fn changed(&self) -> Value {
         self.object.clone().with(&self.change.path, self.change.value.clone())
+    }
+
+    /// Whether the object has the field that is changed without the change, too.
+    pub fn has_the_field(&self) -> bool {
+        self.object.has(&self.change.path)
     }
 }
 
@@ -163,6 +172,63 @@ pub async fn no_difference(t: &Test, arguments: &[&str], objects: &[Value]) -> R
         }
     })
     .await
+}
+
+/// `kubectl diff` of objects that `kubectl apply` has applied shows nothing, and nothing after server-side apply by whoever goes
+/// over to it: the first one still changes what kubectl has noted in an annotation.
+///
+/// # Errors
+/// There is a difference that stays.
+pub async fn no_difference_in_either_way(t: &Test, objects: &[Value]) -> Result<()> {
+    let on_the_server = ["--server-side", "--force-conflicts"];
+    no_difference(t, &[], objects).await?;
+    apply(t, &on_the_server, objects).await?;
+    no_difference(t, &on_the_server, objects).await.context("by server-side apply")
+}
+
+/// What server-side apply may change of an object that is applied again without a change: nothing.
+async fn state(t: &Test, sample: &Sample) -> Result<Value> {
+    let found = t.stored(&sample.object).await?;
+    let owned = found.array("/metadata/managedFields").iter().filter(|entry| entry["operation"] == "Apply").cloned();
+    Ok(json!({ "generation": found["metadata"]["generation"], "owned": owned.collect::<Value>() }))
+}
+
+/// The field as the API server names it: of a list, the list.
+fn field(path: &str) -> String {
+    let parts = path.split('/').skip(1).take_while(|part| part.parse::<usize>().is_err());
+    parts.map(|part| format!(".{part}")).collect()
+}
+
+/// Applies the samples with their changes on the server, and again, which changes nothing. Another manager that wants the
+/// values before the change is refused with the name of the first.
+///
+/// # Errors
+/// Something else happens.
+pub async fn applied_on_the_server(t: &Test, samples: &[Sample]) -> Result<()> {
+    let first = ["--server-side", "--field-manager=first"];
+    let changed: Vec<Value> = samples.iter().map(Sample::changed).collect();
+    apply(t, &first, &changed).await?;
+    let mut before = Vec::new();
+    for sample in samples {
+        before.push(state(t, sample).await?);
+    }
+    apply(t, &first, &changed).await?;
+    for (sample, before) in samples.iter().zip(before) {
+        let after = state(t, sample).await?;
+        ensure!(after == before, "{} applied again: {before} is {after}", sample.object["kind"]);
+    }
+    // A request is carried out meanwhile.
+    let steady: Vec<Value> = changed.iter().filter(|object| object.text("/kind") != REQUEST).cloned().collect();
+    no_difference(t, &first, &steady).await?;
+
+    for Sample { object, change, .. } in samples.iter().filter(|sample| sample.has_the_field()) {
+        let said = refused(t, &["--server-side", "--field-manager=second"], slice::from_ref(object)).await?;
+        let field = field(&change.path);
+        // One conflict is told on one line, and of several each field has a line of its own.
+        let names_both = said.contains("with \"first\"") && said.contains(&field);
+        ensure!(names_both, "{}: no conflict with first at {field}: {said}", object["kind"]);
+    }
+    Ok(())
 }
 
 /// Deletes what is left outside of the namespace: names there are that of the namespace, or begin with it.

@@ -31,9 +31,7 @@ pub fn run(pairs: &[&'static Pair]) -> Result<()> {
         "The core tests and {RESTARTS} measured restarts on each of: {}",
         pairs.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")
     );
-    println!(
-        "The first time the programs of a pair are built, which takes minutes. The time of each is printed at the end."
-    );
+    println!("The first time the programs of a pair are built, which takes minutes. All times are printed at the end.");
     let mut all = Vec::new();
     for pair in pairs {
         println!("\n===> Kubernetes {} with containerd {}", pair.kubernetes, pair.runtime_version());
@@ -44,10 +42,7 @@ pub fn run(pairs: &[&'static Pair]) -> Result<()> {
         fs::create_dir_all(kept.parent().context("a file has a directory")?)?;
         fs::write(kept, table(&all))?;
     }
-    println!("\n{}", table(&all));
-    for seen in &all {
-        println!("{}: {} s", seen.pair.name(), seen.time.as_secs());
-    }
+    println!("\n{}\n{}", table(&all), times(&all));
     let bad: Vec<String> = all.iter().filter(|seen| !seen.good).map(|seen| seen.pair.name()).collect();
     ensure!(bad.is_empty(), "not all is well with {}", bad.join(", "));
     Ok(())
@@ -122,6 +117,15 @@ fn table(all: &[Seen]) -> String {
     text
 }
 
+/// How long each pair took, and all of them.
+fn times(all: &[Seen]) -> String {
+    let mut text: String =
+        all.iter().map(|seen| format!("{}: {} s\n", seen.pair.name(), seen.time.as_secs())).collect();
+    let minutes = all.iter().map(|seen| seen.time).sum::<Duration>().as_secs_f64() / 60.0;
+    text += &format!("all: {minutes:.0} min");
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +152,18 @@ mod tests {
              | 1.37.2 | 2.4.2 | all 7 core tests pass | 0.90 s |\n\
              | 1.34.4 | 1.6 (Debian 12) | 1 of 7 core tests fail: serial a::b | 1.80 s |\n"
         );
+    }
+
+    #[test]
+    fn the_times_end_with_that_of_all_pairs() {
+        let seen = |at: usize, seconds: u64| Seen {
+            pair: &versions::PAIRS[at],
+            result: String::new(),
+            restart: None,
+            time: Duration::from_secs(seconds),
+            good: true,
+        };
+        assert_eq!(times(&[seen(0, 900), seen(5, 1200)]), "1.30+1.6: 900 s\n1.37+2: 1200 s\nall: 35 min");
     }
 
     #[test]

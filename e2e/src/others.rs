@@ -1,6 +1,6 @@
 //! Runs what docs/ has for other tools with those tools: Prometheus's rules with promtool, and the health checks for Argo CD
 //! with its Lua interpreter, beside the checks that come with Argo CD. The objects that both look at are written by hand, as
-//! controllers leave them.
+//! controllers leave them; what controllers have left of each kind on a cluster is looked at by [`healths`] in an end-to-end test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -104,6 +104,18 @@ fn verdicts(paths: &Paths, cases: &[(Option<&str>, &Value)]) -> Result<Vec<Verdi
     Ok(verdicts)
 }
 
+fn script(paths: &Paths) -> Result<String> {
+    let path = paths.repo.join("docs/integrations/argocd/health.lua");
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+/// What docs/integrations/argocd/health.lua makes of objects: Healthy, Progressing, Suspended, Degraded, or `error`.
+pub fn healths(paths: &Paths, objects: &[Value]) -> Result<Vec<String>> {
+    let script = script(paths)?;
+    let cases: Vec<(Option<&str>, &Value)> = objects.iter().map(|object| (Some(script.as_str()), object)).collect();
+    Ok(verdicts(paths, &cases)?.iter().map(|verdict| verdict.word().to_owned()).collect())
+}
+
 fn folder(paths: &Paths) -> PathBuf {
     paths.repo.join("e2e/testdata/health")
 }
@@ -121,9 +133,7 @@ fn states(paths: &Paths) -> Result<BTreeMap<String, State>> {
 
 /// Runs both checks over every state.
 fn health(paths: &Paths) -> Result<()> {
-    let path = paths.repo.join("docs/integrations/argocd/health.lua");
-    let script = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let states = states(paths)?;
+    let (script, states) = (script(paths)?, states(paths)?);
     let has_own = |object: &Value| WITH_A_CHECK.contains(&object.text("/kind"));
     let objects = || states.values().map(|state| &state.object);
     let ours = objects().map(|object| (Some(script.as_str()), object));

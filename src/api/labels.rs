@@ -104,6 +104,9 @@ pub const SPECIFIED_DELETE: &str = "apps.kruise.io/specified-delete";
 pub const SPECIFIED_DELETE_FOR: &str = "kruise.rs/specified-delete-for";
 /// Label on a CloneSet: `true` if Pods that wait for their preDelete hook do not count as replicas.
 pub const EXCLUDE_PREPARING_DELETE: &str = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete";
+/// Annotation on a CloneSet: `true` has it adopt its Pods and claims that nobody controls, as a restore from a backup leaves
+/// them.
+pub const ADOPT_ORPHANS: &str = "kruise.rs/adopt-orphans";
 /// Label on a Pod: its lifecycle state.
 pub const LIFECYCLE_STATE: &str = "lifecycle.apps.kruise.io/state";
 /// Annotation on a Pod: when its lifecycle state was written.

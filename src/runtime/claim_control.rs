@@ -8,10 +8,11 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     apply::{MadeFor, is_already_there, post_for},
+    live,
     pod_control::decoded,
     stored,
     watches::{ObjectKey, Store},
@@ -77,6 +78,29 @@ where
                 false => Err(error),
             },
         }
+    }
+
+    /// Makes a workload the controller of a claim that nobody controls. False: it cannot be adopted now.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn adopt(&self, owner: &OwnerRef, claim: &C) -> kube::Result<bool> {
+        let metadata = claim.meta();
+        if metadata.deletion_timestamp.is_some() || !live::may_adopt(&self.client, owner).await? {
+            return Ok(false);
+        }
+        // Only the version in which nobody controls it.
+        let patch = json!({"metadata": {"resourceVersion": metadata.resource_version,
+            "ownerReferences": [owner.controller()]}});
+        self.patch(claim, patch).await
+    }
+
+    /// Reads the claims of a namespace that a label selector matches into the store.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn read_all(&self, namespace: &str, selector: &str) -> kube::Result<()> {
+        stored::read_all(&Api::<C>::namespaced(self.client.clone(), namespace), &self.claims, selector).await
     }
 
     /// Deletes a claim. False: it is gone already, or another one has its name.

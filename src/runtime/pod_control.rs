@@ -178,6 +178,14 @@ impl PodControl {
         }
     }
 
+    /// Reads the Pods of a namespace that a label selector matches into the store.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn read_all(&self, namespace: &str, selector: &str) -> kube::Result<()> {
+        stored::read_all(&self.api(namespace), &self.pods, selector).await
+    }
+
     /// Takes note of a Pod that was read.
     pub fn note(&self, pod: PodView) {
         self.pods.upsert(pod);

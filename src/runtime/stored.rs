@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use kube::{
     Api, Resource,
-    api::{DeleteParams, Preconditions},
+    api::{DeleteParams, ListParams, Preconditions},
 };
 use serde::de::DeserializeOwned;
 
@@ -13,6 +13,30 @@ use super::{
     apply::code,
     watches::{ObjectKey, Store, StoredObject},
 };
+
+/// Objects that are read at a time.
+const PAGE: u32 = 500;
+
+/// Reads the objects of a namespace that a label selector matches: nothing that is there now is missing from the store
+/// afterwards, however late the watch is.
+///
+/// # Errors
+/// Those of the API server.
+pub async fn read_all<W, K>(api: &Api<W>, store: &Store<K>, selector: &str) -> kube::Result<()>
+where
+    W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Into<K>,
+    K: StoredObject,
+{
+    let mut params = ListParams::default().labels(selector).limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        page.items.into_iter().for_each(|object| drop(store.upsert(object.into())));
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(());
+        }
+    }
+}
 
 /// Deletes one object and no namesake of it.
 pub fn only(uid: &str) -> DeleteParams {

@@ -1,4 +1,4 @@
-//! The Helm chart against the manifests. Only Helm itself is needed for it, and no cluster.
+//! The Helm chart against the manifests. Only Helm and kubectl are needed for it, and no cluster.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +10,8 @@ use e2e::cmd::{Answer, CommandExt, cmd};
 use e2e::kit::Look;
 use e2e::paths::{Paths, SYSTEM};
 use serde_json::{Value, json};
+
+use crate::hostile_callers::kustomization;
 
 type Objects = BTreeMap<(String, String), Value>;
 
@@ -120,6 +122,30 @@ fn chart_renders_to_the_manifests_one_by_one() -> Result<()> {
         "components={\"pullSecrets\":false,\"resourceDistribution\":true}",
     ];
     compare(&rendered(&paths, &values)?, &wanted)
+}
+
+/// What kustomize makes of the base with components.
+fn kustomized(paths: &Paths, components: &[&str]) -> Result<Objects> {
+    let directory = kustomization("base", components)?;
+    let text = cmd(paths.bin("kubectl"), ["kustomize"]).arg(&directory).text();
+    fs::remove_dir_all(&directory)?;
+    by_name(objects(&text?)?)
+}
+
+#[test]
+fn components_render_to_what_kustomize_makes_of_them() -> Result<()> {
+    let paths = Paths::default();
+    let alone = ["crds.managed=false", "installation.createNamespace=true", "components={\"pullSecrets\":false}"];
+
+    let peers = |of: &str| json!([{ "ipBlock": { "cidr": format!("SET-CIDR-OF-{of}") } }]);
+    let policies = json!({ "enabled": true, "apiServers": peers("API-SERVERS"), "nodes": peers("NODES"),
+        "prometheus": peers("PROMETHEUS") });
+    let policies = format!("networkPolicy={policies}");
+    let values = [&alone[..], &[policies.as_str()]].concat();
+    compare(&rendered(&paths, &values)?, &kustomized(&paths, &["network-policy"])?)?;
+
+    let values = [&alone[..], &["externalCerts.enabled=true"]].concat();
+    compare(&rendered(&paths, &values)?, &kustomized(&paths, &["external-certs"])?)
 }
 
 #[test]

@@ -3,14 +3,12 @@
 use std::process::Command;
 use std::slice;
 
-use anyhow::{Context, Result, ensure};
-use e2e::clients::{self, Sample, appliable, apply, no_difference, refused, removed, samples};
+use anyhow::{Result, ensure};
+use e2e::clients::{self, REQUEST, appliable, apply, no_difference_in_either_way, removed, samples};
 use e2e::guide::{GATED, examples};
 use e2e::images::remote;
 use e2e::kit::{Look, Test, app, in_namespace, pod, restoring};
 use serde_json::{Value, json};
-
-const REQUEST: &str = "ContainerRecreateRequest";
 
 /// Runs a program that prints a line for each check.
 async fn checks(t: &Test, program: Command) -> Result<()> {
@@ -44,19 +42,6 @@ async fn the_python_client_applies_patches_and_scales_every_kind_in_every_versio
     in_namespace("clients-python", async |t| checks(t, clients::python(&t.paths, &t.namespace)).await).await
 }
 
-/// What server-side apply may change of an object that is applied again without a change: nothing.
-async fn state(t: &Test, sample: &Sample) -> Result<Value> {
-    let found = t.stored(&sample.object).await?;
-    let owned = found.array("/metadata/managedFields").iter().filter(|entry| entry["operation"] == "Apply").cloned();
-    Ok(json!({ "generation": found["metadata"]["generation"], "owned": owned.collect::<Value>() }))
-}
-
-/// The field as the API server names it: of a list, the list.
-fn field(path: &str) -> String {
-    let parts = path.split('/').skip(1).take_while(|part| part.parse::<usize>().is_err());
-    parts.map(|part| format!(".{part}")).collect()
-}
-
 #[tokio::test]
 async fn kubectl_applies_every_kind_on_the_server_and_conflicts_name_the_manager() -> Result<()> {
     in_namespace("clients-apply", async |t| restoring(applied_on_the_server(t), removed(t)).await).await
@@ -66,33 +51,9 @@ async fn applied_on_the_server(t: &Test) -> Result<()> {
     t.start(pod("clients", vec![app("main")])).await?;
     let mut samples = samples(t)?;
     samples.retain(|sample| sample.gate.is_none());
-    let first = ["--server-side", "--field-manager=first"];
-    let changed: Vec<Value> = samples.iter().map(|sample| sample.changed()).collect();
-    apply(t, &first, &changed).await?;
-    let mut before = Vec::new();
-    for sample in &samples {
-        before.push(state(t, sample).await?);
-    }
-    apply(t, &first, &changed).await?;
-    for (sample, before) in samples.iter().zip(before) {
-        let after = state(t, sample).await?;
-        ensure!(after == before, "{} applied again: {before} is {after}", sample.object["kind"]);
-    }
-    // A request is carried out meanwhile.
-    let steady: Vec<Value> = changed.iter().filter(|object| object.text("/kind") != REQUEST).cloned().collect();
-    no_difference(t, &first, &steady).await?;
-
-    // Another manager wants the value that the object had without the change, where it had one.
-    let others: Vec<&Sample> = samples.iter().filter(|s| s.object.pointer(&s.change.path).is_some()).collect();
-    ensure!(others.len() > 5, "only {} samples change a field that they have", others.len());
-    for Sample { object, change, .. } in others {
-        let said = refused(t, &["--server-side", "--field-manager=second"], slice::from_ref(object)).await?;
-        let field = field(&change.path);
-        // One conflict is told on one line, and of several each field has a line of its own.
-        let names_both = said.contains("with \"first\"") && said.contains(&field);
-        ensure!(names_both, "{}: no conflict with first at {field}: {said}", object["kind"]);
-    }
-    Ok(())
+    let with_the_field = samples.iter().filter(|sample| sample.has_the_field()).count();
+    ensure!(with_the_field > 5, "only {with_the_field} samples change a field that they have");
+    clients::applied_on_the_server(t, &samples).await
 }
 
 #[tokio::test]
@@ -135,10 +96,7 @@ async fn without_a_difference(t: &Test) -> Result<()> {
             ensure!(same, "applied again by {how:?}: {before} is {after}");
         }
     }
-    no_difference(t, plain, &objects).await?;
-    // Who goes over to server-side apply: the first one still changes what kubectl has noted in an annotation.
-    apply(t, &on_the_server, &objects).await?;
-    no_difference(t, &on_the_server, &objects).await.context("by server-side apply")
+    no_difference_in_either_way(t, &objects).await
 }
 
 /// A Pod with the containers that any example restarts in it.

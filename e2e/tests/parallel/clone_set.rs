@@ -329,7 +329,7 @@ async fn on_delete_updates_what_somebody_deletes_and_its_pods_become_ready() -> 
 }
 
 /// A volume of this machine for claims of one class, which nobody provides volumes for.
-async fn volume(t: &Test, number: usize) -> Result<String> {
+pub(crate) async fn volume(t: &Test, number: usize) -> Result<String> {
     let name = format!("{}-{number}", t.namespace);
     t.create(json!({ "kind": "PersistentVolume", "metadata": { "name": name },
         "spec": { "capacity": { "storage": "1Mi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": t.namespace,

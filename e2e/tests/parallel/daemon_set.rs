@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::clone_set::{STATE, image, pods, uids, until_pods};
 
-const DAEMON_SET: &str = "AdvancedDaemonSet";
+pub(crate) const DAEMON_SET: &str = "AdvancedDaemonSet";
 const LONG: Duration = Duration::from_secs(120);
 const ROLLING: &str = "/spec/updateStrategy/rollingUpdate";
 
@@ -26,7 +26,7 @@ async fn node(t: &Test) -> Result<String> {
 }
 
 /// A set of Pods with the label app=NAME, on nodes with the test's own label.
-fn daemon_set(t: &Test, name: &str, containers: Vec<Value>) -> Value {
+pub(crate) fn daemon_set(t: &Test, name: &str, containers: Vec<Value>) -> Value {
     workload("DaemonSet", name, 0, containers)
         .with("/apiVersion", "apps.kruise.io/v1beta1")
         .with("/spec/template/spec/nodeSelector", json!({ label(t): "yes" }))
@@ -42,7 +42,7 @@ fn is_ready(set: &Value) -> bool {
 }
 
 /// Waits until the set is as its spec wants it, on so many nodes.
-async fn settled(t: &Test, name: &str, nodes: i64) -> Result<Value> {
+pub(crate) async fn settled(t: &Test, name: &str, nodes: i64) -> Result<Value> {
     let fits = |set: &Value| is_ready(set) && set.int("/status/numberAvailable") == nodes;
     t.wait_for(DAEMON_SET, name, "to be as its spec wants it", LONG, fits).await
 }
@@ -55,7 +55,7 @@ async fn update(t: &Test, name: &str, image: &str) -> Result<()> {
 }
 
 /// Does something while the node has the test's label.
-async fn labelled(t: &Test, body: impl AsyncFnOnce(&str) -> Result<()>) -> Result<()> {
+pub(crate) async fn labelled(t: &Test, body: impl AsyncFnOnce(&str) -> Result<()>) -> Result<()> {
     let (node, label) = (node(t).await?, label(t));
     t.kubectl(&["label", "node", &node, &format!("{label}=yes"), "--overwrite"]).await?;
     restoring(body(&node), async { t.kubectl(&["label", "node", &node, &format!("{label}-")]).await.map(drop) }).await

@@ -2,7 +2,7 @@
 //! network policies and with certificates of others.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{cmd, kubectl};
@@ -85,17 +85,25 @@ async fn nobody_spends_a_budget_with_an_invented_pod() -> Result<()> {
     .await
 }
 
-/// What kustomize makes of the default installation with one component, sent to the API server in a dry run.
-async fn applied_with(t: &Test, component: &str) -> Result<(bool, String)> {
+/// A directory with a kustomization of a part of the manifests with components. The caller removes it.
+pub(crate) fn kustomization(part: &str, components: &[&str]) -> Result<PathBuf> {
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").canonicalize()?;
-    let overlay = std::env::temp_dir().canonicalize()?.join(format!("kruise-e2e-{component}-{}", std::process::id()));
+    let name = format!("kruise-e2e-{}-{}-{}", part.replace('/', "-"), components.join("-"), std::process::id());
+    let overlay = std::env::temp_dir().canonicalize()?.join(name);
     fs::create_dir_all(&overlay)?;
     // kustomize wants relative paths.
     let up = "../".repeat(overlay.components().count() - 1);
     let below = |path: String| format!("{up}{}/{path}", manifests.strip_prefix("/").unwrap_or(&manifests).display());
+    let components: Vec<String> = components.iter().map(|name| below(format!("components/{name}"))).collect();
     let file = json!({ "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-        "resources": [below("overlays/containerd".into())], "components": [below(format!("components/{component}"))] });
+        "resources": [below(part.to_owned())], "components": components });
     fs::write(overlay.join("kustomization.yaml"), file.to_string())?;
+    Ok(overlay)
+}
+
+/// What kustomize makes of the default installation with one component, sent to the API server in a dry run.
+async fn applied_with(t: &Test, component: &str) -> Result<(bool, String)> {
+    let overlay = kustomization("overlays/containerd", &[component])?;
     let path = overlay.to_str().context("a path")?.to_owned();
     let answer = t.run(kubectl(&t.paths, ["apply", "--dry-run=server", "-k", &path])).await;
     fs::remove_dir_all(&overlay)?;

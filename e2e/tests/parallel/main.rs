@@ -11,6 +11,7 @@ mod clone_set;
 mod clone_set_admission;
 mod clone_set_hooks;
 mod clone_set_inplace;
+mod clone_set_orphans;
 mod clone_set_random;
 mod clone_set_rest;
 mod clone_set_restart;

@@ -1,14 +1,18 @@
-//! Other programs on objects of kruise-rs: autoscalers, and a roll-out that is driven from outside by its partition.
+//! Other programs on objects of kruise-rs: autoscalers, a roll-out that is driven from outside by its partition, and the health
+//! check for Argo CD.
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use e2e::kit::{Look, app, condition, in_namespace};
+use anyhow::{Context, Result, ensure};
+use e2e::clients::{apply, removed, samples};
+use e2e::kit::{Look, Test, app, condition, in_namespace, pod, poll, restoring};
+use e2e::others::healths;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::clone_set::{CLONE_SET, clone_set, pods, uids};
-use crate::stateful_set::{STATEFUL_SET, stateful_set};
+use crate::daemon_set::{DAEMON_SET, daemon_set, labelled, settled};
+use crate::stateful_set::{STATEFUL_SET, started, stateful_set};
 
 const HPA: &str = "HorizontalPodAutoscaler";
 const LONG: Duration = Duration::from_secs(120);
@@ -98,6 +102,101 @@ async fn a_roll_out_is_driven_from_outside_by_its_partition() -> Result<()> {
         assert_eq!(done.text("/status/currentRevision"), done.text("/status/updateRevision"));
         let kept = pods(t, "web").await?;
         assert_eq!(uids(&kept).intersection(&uids(&before)).count(), 2, "those that were never updated stay");
+        Ok(())
+    })
+    .await
+}
+
+/// The same by conditions alone, for kinds whose partition is in `rollingUpdate`. A step is a partition, and how many Pods are
+/// changed when it is done; `untouched` is how many Pods are there from the beginning to the end.
+async fn driven_by_conditions(
+    t: &Test,
+    (kind, name): (&str, &str),
+    steps: &[(Value, usize)],
+    untouched: usize,
+) -> Result<()> {
+    let done = |o: &Value| {
+        condition(o, "Ready") == "True" && o.int("/status/observedGeneration") == o.int("/metadata/generation")
+    };
+    let has_changed = async |wanted: usize| -> Result<()> {
+        let set = t.wait_for(kind, name, "to do its step", LONG, done).await?;
+        let all = pods(t, name).await?;
+        let changed = all.iter().filter(|pod| pod.text("/metadata/annotations/e2e~1changed") == "once").count();
+        ensure!(changed == wanted, "{changed} Pods are changed, not {wanted}: {:#}", set["status"]);
+        Ok(())
+    };
+    let strategy = |partition: &Value| json!({ "rollingUpdate": { "partition": partition } });
+    let before = pods(t, name).await?;
+    t.patch(kind, name, json!({ "spec": { "updateStrategy": strategy(&json!("100%")) } })).await?;
+    t.patch(kind, name, json!({ "spec": { "template": changed("once") } })).await?;
+    has_changed(0).await?;
+    assert_eq!(uids(&pods(t, name).await?), uids(&before), "no Pod was replaced");
+    for (partition, wanted) in steps {
+        t.patch(kind, name, json!({ "spec": { "updateStrategy": strategy(partition) } })).await?;
+        has_changed(*wanted).await?;
+    }
+    let back = json!({ "metadata": { "annotations": { "e2e/changed": null } } });
+    let spec = json!({ "template": back, "updateStrategy": strategy(&json!(0)) });
+    t.patch(kind, name, json!({ "spec": spec })).await?;
+    has_changed(0).await?;
+    assert_eq!(uids(&pods(t, name).await?).intersection(&uids(&before)).count(), untouched);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_roll_out_of_a_stateful_set_is_driven_from_outside() -> Result<()> {
+    in_namespace("driven-asts", async |t| {
+        started(t, stateful_set("db", 4, vec![app("main")])).await?;
+        let steps = [(json!("75%"), 1), (json!(2), 2)];
+        driven_by_conditions(t, (STATEFUL_SET, "db"), &steps, 2).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_roll_out_of_a_daemon_set_is_driven_from_outside() -> Result<()> {
+    in_namespace("driven-ads", async |t| {
+        labelled(t, async |_| {
+            t.create(daemon_set(t, "agent", vec![app("main")])).await?;
+            settled(t, "agent", 1).await?;
+            driven_by_conditions(t, (DAEMON_SET, "agent"), &[(json!(0), 1)], 0).await
+        })
+        .await
+    })
+    .await
+}
+
+/// What the health check may show of an object, by the condition that is True. None: no controller has looked at the spec yet.
+fn may_be_shown(object: &Value) -> Option<[&'static str; 2]> {
+    let is_new = object.int("/status/observedGeneration") != object.int("/metadata/generation");
+    let shown = [("Ready", "Healthy"), ("Reconciling", "Progressing"), ("Stalled", "Degraded")];
+    let (_, health) = shown.into_iter().find(|(kind, _)| condition(object, kind) == "True").filter(|_| !is_new)?;
+    Some([health, "Suspended"])
+}
+
+#[tokio::test]
+async fn the_health_check_for_argo_cd_reads_what_controllers_write() -> Result<()> {
+    in_namespace("argocd", async |t| restoring(looked_at_by_argo_cd(t), removed(t)).await).await
+}
+
+async fn looked_at_by_argo_cd(t: &Test) -> Result<()> {
+    // For the requests to restart its container.
+    t.start(pod("clients", vec![app("main")])).await?;
+    let mut samples = samples(t)?;
+    let has_check = |kind: &str| !["NodeImage", "NodePodProbe"].contains(&kind);
+    samples.retain(|sample| sample.gate.is_none() && has_check(sample.object.text("/kind")));
+    let objects: Vec<Value> = samples.into_iter().map(|sample| sample.object).collect();
+    apply(t, &[], &objects).await?;
+    poll("each kind to have its conditions", LONG, async || {
+        let mut found = Vec::new();
+        for object in &objects {
+            found.push(t.stored(object).await?);
+        }
+        for (object, health) in found.iter().zip(healths(&t.paths, &found)?) {
+            let kind = object.text("/kind");
+            let wanted = may_be_shown(object).with_context(|| format!("{kind}: {:#}", object["status"]))?;
+            ensure!(wanted.contains(&&*health), "{kind} is {health}, not one of {wanted:?}: {:#}", object["status"]);
+        }
         Ok(())
     })
     .await

@@ -32,6 +32,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
                 Box::pin(resource_distribution::copies_are_where_they_are_wanted()),
                 Box::pin(resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author()),
                 Box::pin(resource_distribution::every_example_of_the_guide_is_accepted(t)),
+                Box::pin(resource_distribution::programs_of_others_work_with_it()),
             ))
         };
         let off = async {
@@ -39,7 +40,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             serverless_probes::tidy(t).await?;
             t.set_gates("ImagePullJobGate=true").await
         };
-        let (budgets, images, resources, probes_on, claims, ordinals, sidecars, copies, referenced, examples) =
+        let (budgets, images, resources, probes_on, claims, ordinals, sidecars, copies, referenced, examples, others) =
             restoring(on, off).await?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
@@ -50,6 +51,7 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
         copies.context("copies are where they are wanted")?;
         referenced.context("a referenced Secret is followed")?;
         examples.context("examples of ResourceDistributions")?;
+        others.context("ResourceDistributions by programs of others")?;
         probes_off.context("probes on virtual nodes while their gate is off")?;
         probes_on.context("probes on virtual nodes")
     })

@@ -13,7 +13,11 @@ use serde_json::{Value, json};
 use crate::{MANAGER, WEBHOOK};
 
 const RELEASE: &str = "e2e-kruise-rs";
-const CONFIGURATION: &str = "kruise-mutating-webhook-configuration";
+/// Kind and name.
+const CONFIGURATIONS: [(&str, &str); 2] = [
+    ("MutatingWebhookConfiguration", "kruise-mutating-webhook-configuration"),
+    ("ValidatingWebhookConfiguration", "kruise-validating-webhook-configuration"),
+];
 
 fn helm(t: &Test, args: &[&str]) -> Command {
     let mut command = cmd(t.paths.bin("helm"), args);
@@ -59,18 +63,24 @@ fn values(replicas: u64, gates: &str) -> Value {
     })
 }
 
-/// The CA of each entry.
+/// The CA of each entry. No two of them have one name.
 async fn bundles(t: &Test) -> Result<BTreeMap<String, String>> {
-    let configuration = t.get("MutatingWebhookConfiguration", CONFIGURATION).await?;
-    let entries = configuration.array("/webhooks").iter();
-    Ok(entries.map(|e| (e.text("/name").to_owned(), e.text("/clientConfig/caBundle").to_owned())).collect())
+    let mut found = BTreeMap::new();
+    for (kind, name) in CONFIGURATIONS {
+        for entry in t.get(kind, name).await?.array("/webhooks") {
+            found.insert(entry.text("/name").to_owned(), entry.text("/clientConfig/caBundle").to_owned());
+        }
+    }
+    Ok(found)
 }
 
 /// Waits until the webhook has registered itself completely.
 async fn registered(t: &Test) -> Result<BTreeMap<String, String>> {
     poll("the webhook to register itself", PATIENCE, async || {
         let bundles = bundles(t).await?;
-        ensure!(bundles.contains_key("mpod.kb.io") && bundles.contains_key("mcloneset.kb.io"), "{:?}", bundles.keys());
+        for name in ["mpod.kb.io", "mcloneset.kb.io", "vpodunavailablebudget.kb.io"] {
+            ensure!(bundles.contains_key(name), "{name} is not among {:?}", bundles.keys());
+        }
         ensure!(bundles.values().all(|ca| ca.len() > 100), "an entry has no CA");
         Ok(())
     })
@@ -126,7 +136,9 @@ async fn scenario(t: &Test, pod: &str) -> Result<()> {
     for name in [MANAGER, WEBHOOK] {
         ensure!(t.api_in(SYSTEM, "Deployment").get_opt(name).await?.is_none(), "{name} is left");
     }
-    ensure!(t.find("MutatingWebhookConfiguration", CONFIGURATION).await?.is_none(), "nobody answers any more");
+    for (kind, name) in CONFIGURATIONS {
+        ensure!(t.find(kind, name).await?.is_none(), "{name} is left, and nobody answers any more");
+    }
     assert_eq!(uid(t, "CloneSet", "set").await?, of_set, "definitions and their objects stay");
     assert_eq!(uid(t, "Pod", pod).await?, of_pod, "and Pods");
     Ok(())

@@ -2,6 +2,7 @@
 //! component.
 
 use anyhow::{Context, Result, ensure};
+use e2e::clients::{self, appliable, applied_on_the_server, apply, no_difference_in_either_way, removed, samples};
 use e2e::guide::{GATED, examples, refusals};
 use e2e::kit::{Build, Look, PATIENCE, Test, condition, events_of, in_namespace, poll, restoring};
 use e2e::paths::SYSTEM;
@@ -9,6 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 const KIND: &str = "ResourceDistribution";
+const GATE: &str = "ResourceDistributionGate";
 
 /// Applies or deletes the objects of the component.
 pub(crate) async fn component(t: &Test, on: bool) -> Result<()> {
@@ -33,7 +35,7 @@ fn secret(name: &str) -> Value {
 /// With the gate off nobody would make the copies.
 pub(crate) async fn refused_while_off(t: &Test) -> Result<()> {
     let (code, message) = t.refused(distribution("off", config_map("off"), &[&t.namespace])).await?;
-    ensure!(code == 403 && message.contains("ResourceDistributionGate"), "{code}: {message}");
+    ensure!(code == 403 && message.contains(GATE), "{code}: {message}");
     Ok(())
 }
 
@@ -45,6 +47,37 @@ pub(crate) async fn every_example_of_the_guide_is_accepted(t: &Test) -> Result<(
     let refused = refusals(t, examples);
     ensure!(refused.is_empty(), "{}", refused.join("\n"));
     Ok(())
+}
+
+/// Programs in Go and Python, server-side apply and `kubectl diff`: the parallel tests have other kinds for them.
+pub(crate) async fn programs_of_others_work_with_it() -> Result<()> {
+    in_namespace("distribution-clients", async |t| restoring(used_by_others(t), removed(t)).await).await
+}
+
+async fn used_by_others(t: &Test) -> Result<()> {
+    let (mut go, mut python) = (clients::go(&t.paths, &t.namespace), clients::python(&t.paths, &t.namespace));
+    go.args(["-kinds", KIND, "-gates", GATE]);
+    python.args(["--kinds", KIND, "--gates", GATE]);
+    for program in [go, python] {
+        let answer = t.run(program).await?;
+        ensure!(answer.ok, "{}\n{}", answer.stdout, answer.stderr);
+        let checks = answer.stdout.lines().filter(|line| line.starts_with("ok ")).count();
+        ensure!(checks > 4 && !answer.stdout.contains("refused while"), "{}", answer.stdout);
+    }
+
+    let mut samples = samples(t)?;
+    samples.retain(|sample| sample.object.text("/kind") == KIND);
+    ensure!(samples.len() == 1 && samples[0].has_the_field(), "{samples:?}");
+    applied_on_the_server(t, &samples).await.context("server-side apply")?;
+    t.remove(KIND, &t.namespace).await?;
+    t.gone(KIND, &t.namespace).await?;
+
+    let mut examples = examples(&t.paths.repo)?;
+    examples.retain(|(_, object)| object.text("/kind") == KIND);
+    let mut objects = appliable(t, examples);
+    objects.extend(samples.into_iter().map(|sample| sample.object));
+    apply(t, &[], &objects).await?;
+    no_difference_in_either_way(t, &objects).await
 }
 
 async fn find(t: &Test, namespace: &str, kind: &str, name: &str) -> Result<Option<Value>> {

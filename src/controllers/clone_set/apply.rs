@@ -42,7 +42,7 @@ pub(super) enum Tried {
 }
 
 impl Controller {
-    /// Lets go of Pods that the selector does not match any more; others are not adopted.
+    /// Lets go of Pods that the selector does not match any more; see [`Self::adopt`] for others.
     pub(super) async fn release(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> kube::Result<bool> {
         let selector = match Selector::of(&clone_set.spec.selector) {
             Ok(selector) if !selector.is_empty() => selector,

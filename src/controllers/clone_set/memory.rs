@@ -26,6 +26,8 @@ pub(super) struct CloneSetMemory {
     pods: usize,
     /// What the last pass found, while the next one is about to follow.
     found: Found,
+    /// Pods and claims without a controller were looked for in the API server.
+    has_searched: bool,
     /// How many Pods the last event said could not be created.
     limited: i32,
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
@@ -108,6 +110,15 @@ impl CloneSetMemories {
 
     pub(super) fn keep_found(&self, key: &ObjectKey, found: Found) {
         self.0.with(key, |memory| memory.found = found);
+    }
+
+    /// Whether Pods and claims without a controller were looked for in the API server.
+    pub(super) fn has_searched(&self, key: &ObjectKey) -> bool {
+        self.0.with(key, |memory| memory.has_searched).unwrap_or(false)
+    }
+
+    pub(super) fn keep_searched(&self, key: &ObjectKey) {
+        self.0.with(key, |memory| memory.has_searched = true);
     }
 
     /// The number before this one. None: nothing is remembered of the CloneSet.

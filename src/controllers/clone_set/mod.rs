@@ -3,12 +3,14 @@
 //! - Owns: the Pods, claims and ControllerRevisions of CloneSets, and their status.
 //! - Watches: CloneSets, Pods, claims with an instance id. ControllerRevisions are read when a spec is new, and
 //!   forgotten when all Pods are on their revision.
-//! - Never: adopts Pods or claims, touches what another owner controls, evicts.
+//! - Never: adopts Pods or claims unless the annotation `kruise.rs/adopt-orphans` asks for it, touches what another owner
+//!   controls, evicts.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, how many Pods, each Pod's own state, which Pods to update,
 //! what to say in status. The rules are in [`domain::clone_set`](crate::domain::kinds::clone_set) and its neighbours. Answers to
 //! own writes are in the stores at once, so that the next pass rests on them and no expectations are needed.
 
+mod adopt;
 mod apply;
 mod memory;
 mod observe;
@@ -94,6 +96,9 @@ const KIND: (&str, &str) = (apps::GROUP, "CloneSet");
 
 const BY_UID: StoreIndex<CloneSet> = StoreIndex::new("UID", |set| set.metadata.uid.clone());
 const CLAIMS_BY_OWNER: StoreIndex<ClaimView> = StoreIndex::new("owner", |claim| claim.controller_uid.clone());
+/// Claims that nobody controls, by namespace.
+const ORPHANED_CLAIMS: StoreIndex<ClaimView> =
+    StoreIndex::new("orphaned", |claim| claim.metadata.namespace.clone().filter(|_| claim.controller_uid.is_none()));
 
 struct Controller {
     context: Context,
@@ -124,7 +129,7 @@ fn uid_of(clone_set: &CloneSet) -> &str {
 impl Controller {
     fn new(context: &Context) -> Self {
         let client = context.client.clone();
-        let claims = Store::new([CLAIMS_BY_OWNER]);
+        let claims = Store::new([CLAIMS_BY_OWNER, ORPHANED_CLAIMS]);
         let pods = Arc::new(PodControl::new(client.clone(), context.pods.clone(), context.events.clone()));
         let only_namespace = context.only_namespace.clone();
         let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "CloneSet", pods.clone());
@@ -176,7 +181,7 @@ impl Controller {
             Change::Deleted(old) => old,
             Change::Undecodable { .. } => return,
         };
-        let Some(uid) = &claim.controller_uid else { return };
+        let Some(uid) = &claim.controller_uid else { return self.orphaned_claim_seen(claim) };
         for owner in self.clone_sets.by_index(&BY_UID, uid) {
             self.wake(&ObjectKey::of(owner.as_ref()), None);
         }
@@ -184,6 +189,7 @@ impl Controller {
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
         wake::owners_of_changed(change, KIND, |key, pod| self.wake(key, pod));
+        self.orphan_seen(change);
     }
 
     /// A pass looks at every Pod: the more there are, the longer the next one waits for further news. What has changed of
@@ -278,6 +284,7 @@ impl Controller {
         pass: &mut Pass,
     ) -> CloneSetObjects {
         pass.note(self.release(clone_set, &seen).await, |outcome| &mut outcome.scale_error);
+        self.adopt(clone_set, pass).await;
         let mut seen = self.see_writes(clone_set, seen, pass);
         pass.next.look_after(self.pre_download(clone_set, resolved, &seen).await);
         if clone_set.spec.scale_strategy.disable_pvc_reuse {

@@ -31,6 +31,8 @@ pub(super) struct CloneSetObjects {
     pub(super) inactive: Vec<Arc<PodView>>,
     /// Claims that are not being deleted.
     pub(super) claims: Vec<Arc<ClaimView>>,
+    /// Pods that are to be adopted, and for which no others are made.
+    pub(super) orphans: usize,
     /// When a Pod will have been ready for long enough.
     pub(super) next_look: Option<Duration>,
 }
@@ -97,7 +99,7 @@ impl Controller {
         }
         let found = Found { pods: stays, ..found };
         self.memories.keep_found(&key, found);
-        CloneSetObjects { pods, views, inactive, claims, next_look }
+        CloneSetObjects { pods, views, inactive, claims, orphans: self.orphans(clone_set), next_look }
     }
 }
 

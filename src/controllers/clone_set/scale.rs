@@ -36,7 +36,7 @@ use crate::{
 /// Pods made in one pass.
 const MOST_PER_PASS: usize = 128;
 
-fn id_of(pod: &PodView) -> &str {
+pub(super) fn id_of(pod: &PodView) -> &str {
     pod.labels.get(labels::INSTANCE_ID).unwrap_or_default()
 }
 
@@ -202,7 +202,7 @@ impl Controller {
         } else {
             seen.claims.iter().map(|claim| claim.instance_id.as_str()).filter(|id| !id.is_empty()).collect()
         };
-        let wanted = (current + update).min(MOST_PER_PASS);
+        let wanted = (current + update).saturating_sub(seen.orphans).min(MOST_PER_PASS);
         // A Pod that has failed gives its id and its claims to its successor, which has its name too: it has to go first.
         let has_claims = |pod: &&Arc<PodView>| claimed.contains(id_of(pod));
         let (ending, failed): (Vec<_>, Vec<_>) =

@@ -21,6 +21,7 @@ use crate::{
     },
 };
 
+mod adopt;
 mod cases;
 mod pre_download;
 mod refusals;

@@ -89,7 +89,7 @@ fn claim_templates(clone_set: &CloneSet) -> &[Value] {
     claims::templates(clone_set.spec.volume_claim_templates.as_ref())
 }
 
-fn claim_name(template: &str, clone_set: &str, id: &str) -> String {
+pub(super) fn claim_name(template: &str, clone_set: &str, id: &str) -> String {
     format!("{template}-{clone_set}-{id}")
 }
 

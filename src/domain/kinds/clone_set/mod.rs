@@ -1,5 +1,6 @@
 //! The rules of CloneSet: what one pass over it does, and what its status says.
 
+pub mod adopt;
 pub mod diff;
 pub mod make;
 pub mod one_update;

@@ -1,0 +1,124 @@
+//! Adopts Pods and claims that nobody controls, for CloneSets that want that.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of};
+use crate::{
+    api::{apps::clone_set::CloneSet, labels},
+    controllers::{BY_CONTROLLER, BY_NAMESPACE},
+    domain::{
+        kinds::clone_set::{adopt::Adoption, make},
+        workload::owner::OwnerRef,
+    },
+    k8s::{claim::ClaimView, pod::PodView, selector},
+    runtime::{
+        pass::AFTER_REFUSAL,
+        slow_start::each,
+        watches::{Change, ObjectKey},
+    },
+};
+
+impl Controller {
+    /// Adopts the CloneSet's own Pods and claims. One that cannot be keeps nothing from being done but the creation of a Pod in
+    /// its place, see [`Self::orphans`].
+    pub(super) async fn adopt(&self, clone_set: &CloneSet, pass: &mut Pass) {
+        let Some(adoption) = Adoption::of(clone_set) else { return };
+        let key = ObjectKey::of(clone_set);
+        if !self.memories.has_searched(&key) {
+            pass.has_written = true;
+            if let Err(error) = self.search(clone_set, &key.namespace).await {
+                return pass.note(Err(error), |outcome| &mut outcome.scale_error);
+            }
+            self.memories.keep_searched(&key);
+        }
+        let owner = &make::owner(clone_set);
+        let pods = self.orphaned_pods(&adoption, &key.namespace);
+        let (mut done, failure) = each(pods, |pod| async move { self.adopt_pod(owner, &pod).await }).await;
+        let claims = self.orphaned_claims(clone_set, &adoption, &key.namespace);
+        let (of_claims, failure_of_claims) =
+            each(claims, |claim| async move { self.adopt_claim(owner, &claim).await }).await;
+        done.extend(of_claims);
+        if done.contains(&false) {
+            // The store may have been behind. Nothing may ever change in it, so it is looked at again.
+            pass.has_written = true;
+            pass.next.look_after(Some(AFTER_REFUSAL));
+        }
+        let result = failure.or(failure_of_claims).map_or(Ok(done.contains(&true)), Err);
+        pass.note(result, |outcome| &mut outcome.scale_error);
+    }
+
+    /// For how many Pods others are there that the CloneSet is still to adopt: these are not created a second time. While
+    /// nobody has looked for such Pods, none is created.
+    pub(super) fn orphans(&self, clone_set: &CloneSet) -> usize {
+        let Some(adoption) = Adoption::of(clone_set) else { return 0 };
+        let key = ObjectKey::of(clone_set);
+        match self.memories.has_searched(&key) {
+            true => self.orphaned_pods(&adoption, &key.namespace).len(),
+            false => usize::MAX,
+        }
+    }
+
+    /// Reads what is there: what the watches have not brought yet would be made a second time.
+    async fn search(&self, clone_set: &CloneSet, namespace: &str) -> kube::Result<()> {
+        let selected = selector::text_of(&clone_set.spec.selector);
+        self.pods.read_all(namespace, &format!("{selected},{}", labels::INSTANCE_ID)).await?;
+        self.claim_control.read_all(namespace, labels::INSTANCE_ID).await
+    }
+
+    fn orphaned_pods(&self, adoption: &Adoption<'_>, namespace: &str) -> Vec<Arc<PodView>> {
+        self.context.pods.select_by_index(&BY_NAMESPACE, namespace, |pod| adoption.takes_pod(pod))
+    }
+
+    fn orphaned_claims(&self, clone_set: &CloneSet, adoption: &Adoption<'_>, namespace: &str) -> Vec<Arc<ClaimView>> {
+        let mut claims = self.claims.select_by_index(&ORPHANED_CLAIMS, namespace, |claim| adoption.is_own_claim(claim));
+        if !claims.is_empty() {
+            let pods = self.context.pods.by_index(&BY_CONTROLLER, uid_of(clone_set));
+            let is_instance = |pod: &&Arc<PodView>| pod.is_active() && pod.namespace() == namespace;
+            let instances: BTreeSet<&str> = pods.iter().filter(is_instance).map(|pod| id_of(pod)).collect();
+            claims.retain(|claim| adoption.takes_claim(claim, &instances));
+        }
+        claims
+    }
+
+    async fn adopt_pod(&self, owner: &OwnerRef, pod: &PodView) -> kube::Result<bool> {
+        let adopted = self.pods.adopt(owner, pod).await?;
+        if adopted {
+            let message = format!("Pod {} matches the selector and had no controller", pod.name());
+            self.pods.normal(owner, "Adopted", &message);
+        }
+        Ok(adopted)
+    }
+
+    async fn adopt_claim(&self, owner: &OwnerRef, claim: &ClaimView) -> kube::Result<bool> {
+        let adopted = self.claim_control.adopt(owner, claim).await?;
+        if adopted {
+            let message = format!("claim {} has the name of one of the CloneSet's and had no controller", claim.name());
+            self.pods.normal(owner, "Adopted", &message);
+        }
+        Ok(adopted)
+    }
+
+    /// A Pod that nobody controls may be one to adopt, or has been waited for.
+    pub(super) fn orphan_seen(&self, change: &Change<'_, PodView>) {
+        let (Change::Applied { new: pod, .. } | Change::Deleted(pod)) = change else { return };
+        if pod.controller.is_some() || id_of(pod).is_empty() {
+            return;
+        }
+        let Some((name, _)) = pod.name().rsplit_once('-') else { return };
+        let key = ObjectKey::new(pod.namespace(), name);
+        if self.clone_sets.get(&key).is_some_and(|set| Adoption::of(&set).is_some()) {
+            self.wake(&key, None);
+        }
+    }
+
+    /// A claim that nobody controls may be one to adopt.
+    pub(super) fn orphaned_claim_seen(&self, claim: &ClaimView) {
+        let takes = |set: &CloneSet| {
+            set.metadata.namespace == claim.metadata.namespace
+                && Adoption::of(set).is_some_and(|adoption| adoption.is_own_claim(claim))
+        };
+        for set in self.clone_sets.select(takes) {
+            self.wake(&ObjectKey::of(set.as_ref()), None);
+        }
+    }
+}
