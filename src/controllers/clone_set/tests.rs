@@ -391,6 +391,29 @@ async fn pods_are_made_and_become_available_with_two_writes_each() {
 }
 
 #[tokio::test]
+async fn pods_that_are_being_deleted_are_counted_until_they_are_gone() {
+    let world = World::new();
+    lock(&world.server).is_graceful = true;
+    // Counts are written a second apart.
+    let recorded = async || {
+        world.go_on().await;
+        world.controller.statuses.forget();
+        world.settle().await.unwrap();
+        let status = world.status();
+        (status["replicas"].clone(), status["terminatingReplicas"].clone())
+    };
+    world.put_clone_set(json!({}));
+    assert_eq!(recorded().await, (json!(2), json!(0)));
+    world.put_clone_set(json!({"replicas": 1}));
+    assert_eq!(recorded().await, (json!(1), json!(1)));
+    let ending = world.pods().into_iter().find(|pod| pod["metadata"]["deletionTimestamp"].is_string()).unwrap();
+    let name = ending["metadata"]["name"].as_str().unwrap();
+    lock(&world.server).objects.remove(&format!("{NAMESPACE}/{name}"));
+    world.controller.context.pods.remove(&ObjectKey::new("ns", name), None);
+    assert_eq!(recorded().await, (json!(1), json!(0)));
+}
+
+#[tokio::test]
 async fn an_image_is_changed_in_place_one_pod_after_the_other() {
     let world = World::new();
     world.put_clone_set(json!({}));
