@@ -197,7 +197,8 @@ pub fn unanswered(services: &[(Called, Fact)]) -> Vec<Finding> {
         }
     }
     if findings.is_empty() && !services.is_empty() {
-        findings.push(ok(OTHERS, format!("{} Services are called about Pods or our kinds, and answer", services.len())));
+        let text = format!("{} Services are called about Pods or our kinds, and answer", services.len());
+        findings.push(ok(OTHERS, text));
     }
     findings
 }
