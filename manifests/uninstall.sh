@@ -87,12 +87,17 @@ held() {
   $kubectl get "$1" --all-namespaces -o go-template='{{range .items}}{{$m := .metadata}}{{range $i, $f := .metadata.finalizers}}{{if eq $f "'"$2"'"}}{{$m.namespace}} {{$m.name}} {{$i}}{{"\n"}}{{end}}{{end}}{{end}}'
 }
 
+# Lists are read before they are gone through, here and below: a pipe would hide that the API server did not give one.
 release() {
-  held "$1" "$2" | while read -r namespace name index; do
+  objects=$(held "$1" "$2") || exit 1
+  while read -r namespace name index; do
+    [ -n "$name" ] || continue
     echo "releasing ${1%%.*} $namespace/$name"
     patch_unless_gone "$1" --namespace "$namespace" "$name" --type=json --patch \
       '[{"op":"test","path":"/metadata/finalizers/'"$index"'","value":"'"$2"'"},{"op":"remove","path":"/metadata/finalizers/'"$index"'"}]'
-  done
+  done <<END
+$objects
+END
 }
 
 # "namespace name condition" of every Pod that Kruise keeps, or never let, out of its Services.
@@ -152,12 +157,16 @@ done
 for policy in $policies; do
   $kubectl delete validatingadmissionpolicy "$policy" --ignore-not-found
 done
-$kubectl get validatingadmissionpolicybinding \
-  -o go-template='{{range .items}}{{.metadata.name}} {{.spec.policyName}}{{"\n"}}{{end}}' | while read -r binding policy; do
+bindings=$($kubectl get validatingadmissionpolicybinding \
+  -o go-template='{{range .items}}{{.metadata.name}} {{.spec.policyName}}{{"\n"}}{{end}}')
+while read -r binding policy; do
+  [ -n "$binding" ] || continue
   case " $policies kruise-deletion-protection " in
     *" $policy "*) $kubectl delete validatingadmissionpolicybinding "$binding" --ignore-not-found ;;
   esac
-done
+done <<END
+$bindings
+END
 if installed "$crd"; then
   $kubectl delete "$crd" --all --all-namespaces --wait=false
   release "$crd" "$finalizer"
@@ -176,14 +185,18 @@ if installed "$ephemeral_jobs"; then
   release "$ephemeral_jobs" apps.kruise.io/ephemeralcontainers-cleanup
 fi
 now=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-held_pods | while read -r namespace name gate; do
+pods=$(held_pods)
+while read -r namespace name gate; do
+  [ -n "$name" ] || continue
   echo "making Pod $namespace/$name ready"
   # The message of KruisePodReady lists who holds the Pod.
   message=
   [ "$gate" != KruisePodReady ] || message='[]'
   patch_unless_gone pod --namespace "$namespace" "$name" --subresource=status --type=strategic --patch \
     '{"status":{"conditions":[{"type":"'"$gate"'","status":"True","message":"'"$message"'","lastTransitionTime":"'"$now"'"}]}}'
-done
+done <<END
+$pods
+END
 
 if $crds; then
   echo "deleting CustomResourceDefinitions and all objects of their kinds"

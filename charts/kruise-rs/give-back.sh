@@ -62,19 +62,21 @@ if [ "$old_release $old_namespace" = "$release $system" ]; then
   refuse "OpenKruise's release needs another name than $release; set OLD_RELEASE"
 fi
 if recorded "$old_release" "$old_namespace"; then
-  refuse "release $old_release is recorded in namespace $old_namespace: upgrading or uninstalling it can delete definitions, and all workloads with them. If it is left from before the move, delete its record: kubectl -n $old_namespace delete secret -l owner=helm,name=$old_release"
+  refuse "release $old_release is recorded in namespace $old_namespace: upgrading or uninstalling it can delete definitions, and all workloads with them. If it is left from before the move, delete its record: kubectl -n $old_namespace delete secret,configmap -l owner=helm,name=$old_release"
 fi
 if recorded "$release" "$system"; then
   installed=true
 else
   installed=false
   # As after a run that has got further; nothing of ours may be left then.
-  [ -z "$(pods_left)" ] || refuse "kruise-rs runs in namespace $system, but not by a release $release; set RELEASE"
+  left=$(pods_left) || refuse "the Pods of namespace $system cannot be listed (see above)"
+  [ -z "$left" ] || refuse "kruise-rs runs in namespace $system, but not by a release $release; set RELEASE"
 fi
 if $installed; then
   # Helm deletes what the record does not tell it to keep.
-  lost=$($helm get manifest "$release" --namespace "$system" |
-    awk 'function flush() { if (crd && !keep) print name; crd = keep = 0; name = "" }
+  manifest=$($helm get manifest "$release" --namespace "$system") ||
+    refuse "Helm does not give the manifest of release $release (see above)"
+  lost=$(printf '%s\n' "$manifest" | awk 'function flush() { if (crd && !keep) print name; crd = keep = 0; name = "" }
       /^---/ { flush() } /^kind: CustomResourceDefinition/ { crd = 1 } /^    helm.sh\/resource-policy: keep/ { keep = 1 }
       /^  name: / { name = $2 } END { flush() }')
   [ -z "$lost" ] || refuse "the release would delete these definitions and all their objects: $lost"

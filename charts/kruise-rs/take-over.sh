@@ -56,17 +56,31 @@ pods_left() {
   $kubectl get pods --namespace "$system" -l "$theirs" -o name
 }
 
+# Whether Helm knows OpenKruise's release. The script ends when Helm does not say.
+recorded() {
+  list=$($helm list --namespace "$old_namespace" --filter "^$old_release\$" --short) || exit 1
+  [ -n "$list" ]
+}
+
+# In what Helm has recorded it: Secrets, or ConfigMaps with HELM_DRIVER=configmap.
+records() {
+  $kubectl get secrets,configmaps --namespace "$old_namespace" -l "owner=helm,name=$old_release" "$@"
+}
+
+# The list is read first: a pipe would hide that the API server did not give it.
 no_conversion() {
-  $kubectl get customresourcedefinitions \
-    -o go-template='{{range .items}}{{if .spec.conversion}}{{if eq .spec.conversion.strategy "Webhook"}}{{.metadata.name}}{{"\n"}}{{end}}{{end}}{{end}}' |
-    while read -r name; do
-      case "$name" in
-        *.apps.kruise.io | *.policy.kruise.io) ;;
-        *) continue ;;
-      esac
-      $kubectl patch customresourcedefinition "$name" --type=merge \
-        --patch '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
-    done
+  converted=$($kubectl get customresourcedefinitions \
+    -o go-template='{{range .items}}{{if .spec.conversion}}{{if eq .spec.conversion.strategy "Webhook"}}{{.metadata.name}}{{"\n"}}{{end}}{{end}}{{end}}') || exit 1
+  while read -r name; do
+    case "$name" in
+      *.apps.kruise.io | *.policy.kruise.io) ;;
+      *) continue ;;
+    esac
+    $kubectl patch customresourcedefinition "$name" --type=merge \
+      --patch '{"spec":{"conversion":{"strategy":"None","webhook":null}}}'
+  done <<END
+$converted
+END
 }
 
 # ---- what has to be so before anything is changed ----
@@ -112,6 +126,11 @@ fi
 if [ "$old_release $old_namespace" = "$release $system" ]; then
   refuse "the release of kruise-rs needs another name than OpenKruise's, $old_release; set RELEASE"
 fi
+# A record that is kept elsewhere would outlive what is deleted below, and uninstalling the release deletes the definitions.
+kept=$(records -o name)
+if [ -z "$kept" ] && recorded; then
+  refuse "Helm has recorded release $old_release neither in Secrets nor in ConfigMaps of namespace $old_namespace (HELM_DRIVER=${HELM_DRIVER:-}); follow docs/moving-from-openkruise.md"
+fi
 
 # A restart that is under way would be ended by nobody.
 requests=$($kubectl get containerrecreaterequests.apps.kruise.io --all-namespaces \
@@ -133,9 +152,10 @@ done
 umask 077
 mkdir -p "$save"
 if $manages; then
-  gates=$($kubectl get deployment --namespace "$system" "$manager" \
-    -o jsonpath='{range .spec.template.spec.containers[*]}{range .args[*]}{@}{"\n"}{end}{end}' |
-    sed -n 's/^--feature-gates=//p' | tail -n 1)
+  arguments=$($kubectl get deployment --namespace "$system" "$manager" \
+    -o jsonpath='{range .spec.template.spec.containers[*]}{range .args[*]}{@}{"\n"}{end}{end}') ||
+    refuse "the feature gates of OpenKruise cannot be read (see above)"
+  gates=$(printf '%s\n' "$arguments" | sed -n 's/^--feature-gates=//p' | tail -n 1)
   # Those that are on, however that is spelled: " Name = True", Name=1, Name=t. Of several for one name the last counts.
   on=$(printf '%s\n' "$gates" | tr ',' '\n' | awk -F= '
     { gsub(/[ \t]/, ""); value = tolower($2); on[$1] = value == "true" || value == "1" || value == "t" }
@@ -165,11 +185,12 @@ if $manages; then
   $kubectl get deployments,daemonsets,services,configmaps,serviceaccounts --namespace "$system" -o yaml >"$save/installed.yaml"
   $kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o yaml >"$save/webhooks.yaml"
   $kubectl get customresourcedefinitions -o yaml >"$save/definitions.yaml"
-  $kubectl get secrets --namespace "$old_namespace" -l "owner=helm,name=$old_release" -o yaml >"$save/release.yaml"
+  records -o yaml >"$save/release.yaml"
   echo "$old_release $old_namespace" >"$save/release-name"
   # The way back needs them, and Helm does not know them any more when its record is gone.
-  if [ -s "$save/release.yaml" ] && grep -q '^  kind: Secret' "$save/release.yaml"; then
-    $helm get values "$old_release" --namespace "$old_namespace" -o yaml >"$save/openkruise.yaml"
+  if [ -n "$kept" ]; then
+    $helm get values "$old_release" --namespace "$old_namespace" -o yaml >"$save/openkruise.yaml" ||
+      refuse "Helm does not give the values of release $old_release (see above); set HELM_DRIVER as for its installation"
   fi
 fi
 
@@ -198,8 +219,12 @@ no_conversion
 
 # ---- forget its release ----
 
-# Without its Secrets nobody can uninstall it by mistake, which would delete the definitions.
-$kubectl delete secrets --namespace "$old_namespace" -l "owner=helm,name=$old_release" --ignore-not-found
+# Without its record nobody can uninstall it by mistake, which would delete the definitions.
+$kubectl delete secrets,configmaps --namespace "$old_namespace" -l "owner=helm,name=$old_release" --ignore-not-found
+if recorded; then
+  echo "Helm still has release $old_release in namespace $old_namespace, and uninstalling it would delete the definitions; delete its record and run this again" >&2
+  exit 1
+fi
 # Before kruise-rs starts: its accounts have the same names and would have OpenKruise's rights.
 found=$(bindings)
 while read -r kind namespace name; do

@@ -216,7 +216,7 @@ async fn a_budget_that_nobody_has_counted_is_counted_on_the_spot() {
     let refused = delete(&budgets, "p1").await.unwrap_err();
     assert_eq!(
         refused.message(),
-        "podunavailablebudget.policy.kruise.io \"b\" is forbidden: no further Pod may be taken out of service now: 3 of 4 Pods are available, and 3 have to stay"
+        "podunavailablebudget.policy.kruise.io \"b\" is forbidden: pub unavailable allowed is negative, no further Pod may be taken out of service now: 3 of 4 Pods are available, and 3 have to stay"
     );
     let status = server.status();
     assert_eq!((status.unavailable_allowed, status.current_available, status.total_replicas), (0, 3, 4));

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::metadata,
+    ops::ControlFlow,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
@@ -32,6 +33,8 @@ const PROBE_EVERY: Duration = Duration::from_secs(2);
 const START_UP: Duration = Duration::from_secs(60);
 /// How long to wait before a broken event stream is opened again.
 const EVENTS_RETRY: Duration = Duration::from_secs(5);
+/// How long to wait before a runtime whose events belong to kubelet is asked again which release it is.
+const VERSION_AGAIN: Duration = Duration::from_secs(60);
 /// preStop hooks that are run at once: each is a process in a container, or a connection to one.
 const HOOKS: usize = 32;
 
@@ -150,7 +153,7 @@ impl Runtimes {
     }
 }
 
-/// Tries one socket until it answers, then follows its container events, unless the runtime would withhold them from
+/// Tries one socket until it answers, then follows its container events, while the runtime does not withhold them from
 /// kubelet. Of two runtimes with the same name that answer before any is used, the first in the order of the candidates is.
 /// `first_look` is dropped after the first try, `changed` gets the UID of a Pod whose containers changed.
 pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Sender<()>, changed: mpsc::Sender<String>) {
@@ -195,7 +198,7 @@ pub async fn discover(socket: Socket, runtimes: Runtimes, first_look: mpsc::Send
     runtimes.note_unanswered(&path, false);
     drop(first_look);
     // Whoever registered it follows its events.
-    if events && !is_known {
+    if !is_known {
         follow_events(client, changed).await;
     }
     std::future::pending().await
@@ -212,23 +215,42 @@ async fn probe(socket: &Path, client: &mut Option<Client>) -> Result<(Client, Ve
 
 async fn follow_events(client: Client, changed: mpsc::Sender<String>) {
     loop {
-        // Some runtimes answer with the first event: on a quiet node that takes long, and says nothing.
-        match client.container_events().await {
-            Ok(mut stream) => {
-                while let Ok(Some(event)) = stream.message().await {
-                    let pod_uid = event.pod_sandbox_status.and_then(|s| s.metadata).map(|m| m.uid);
-                    let matters = event.container_event_type != i32::from(ContainerEventType::ContainerCreatedEvent);
-                    if let Some(pod_uid) = pod_uid.filter(|_| matters)
-                        && changed.send(pod_uid).await.is_err()
-                    {
-                        return; // the daemon is shutting down
-                    }
+        // Asked each time: a stream also ends when the runtime is replaced by another release of it.
+        let pause = match client.version().await {
+            Ok(version) if events_are_shared(&version.runtime_name, &version.runtime_version) => {
+                if follow_stream(&client, &changed).await.is_break() {
+                    return;
+                }
+                EVENTS_RETRY
+            }
+            Ok(_) => VERSION_AGAIN,
+            Err(error) => {
+                tracing::debug!(%error, "no container events: who answers is not known");
+                EVENTS_RETRY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Until the stream ends. Break: the daemon is shutting down.
+async fn follow_stream(client: &Client, changed: &mpsc::Sender<String>) -> ControlFlow<()> {
+    // Some runtimes answer with the first event: on a quiet node that takes long, and says nothing.
+    match client.container_events().await {
+        Ok(mut stream) => {
+            while let Ok(Some(event)) = stream.message().await {
+                let pod_uid = event.pod_sandbox_status.and_then(|s| s.metadata).map(|m| m.uid);
+                let matters = event.container_event_type != i32::from(ContainerEventType::ContainerCreatedEvent);
+                if let Some(pod_uid) = pod_uid.filter(|_| matters)
+                    && changed.send(pod_uid).await.is_err()
+                {
+                    return ControlFlow::Break(());
                 }
             }
-            Err(error) => tracing::debug!(%error, "no container events"),
         }
-        tokio::time::sleep(EVENTS_RETRY).await;
+        Err(error) => tracing::debug!(%error, "no container events"),
     }
+    ControlFlow::Continue(())
 }
 
 #[cfg(test)]
@@ -252,6 +274,15 @@ mod tests {
         runtimes.wait_for_any().await;
         assert_eq!(runtimes.names(), ["containerd"]);
         task.abort();
+    }
+
+    fn release(name: &str, version: &str, api: &str) -> VersionResponse {
+        VersionResponse {
+            version: "0.1.0".into(),
+            runtime_name: name.into(),
+            runtime_version: version.into(),
+            runtime_api_version: api.into(),
+        }
     }
 
     fn event(kind: ContainerEventType, pod: &str) -> ContainerEventResponse {
@@ -280,12 +311,7 @@ mod tests {
             let (sender, subscription) = mpsc::unbounded_channel();
             {
                 let mut world = runtime.world();
-                world.version = Some(VersionResponse {
-                    version: "0.1.0".into(),
-                    runtime_name: name.into(),
-                    runtime_version: version.into(),
-                    runtime_api_version: api.into(),
-                });
+                world.version = Some(release(name, version, api));
                 world.events.push(subscription);
             }
             for (kind, pod) in [
@@ -325,6 +351,7 @@ mod tests {
     async fn a_runtime_that_ends_each_stream_at_once_is_asked_again_now_and_then() {
         let (runtime, client) = FakeRuntime::in_memory();
         let (changed, mut events) = mpsc::channel(10);
+        runtime.world().version = Some(release("cri-o", "1.32.1", "v1"));
         runtime.world().events.extend((0..4).map(|_| mpsc::unbounded_channel().1));
         let task = tokio::spawn(follow_events(client, changed));
         tokio::time::sleep(EVENTS_RETRY * 3 + EVENTS_RETRY / 2).await;
@@ -333,6 +360,34 @@ mod tests {
         runtime.world().events.push(subscription);
         sender.send(event(ContainerEventType::ContainerStoppedEvent, "pod")).unwrap();
         assert_eq!(events.recv().await.as_deref(), Some("pod"), "it has been switched on");
+        task.abort();
+    }
+
+    /// containerd 1.7 gives each event to one subscriber, and kubelet would go without.
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_is_replaced_is_asked_which_release_it_is_before_its_events() {
+        let (runtime, client) = FakeRuntime::in_memory();
+        let is = |version: &str| runtime.world().version = Some(release("containerd", version, "v1"));
+        let (changed, mut heard) = mpsc::channel(1);
+        let subscribed = || {
+            let (events, subscription) = mpsc::unbounded_channel();
+            runtime.world().events.push(subscription);
+            events
+        };
+        is("2.1.0");
+        let events = subscribed();
+        let task = tokio::spawn(follow_events(client, changed));
+        events.send(event(ContainerEventType::ContainerStoppedEvent, "u1")).unwrap();
+        assert_eq!(heard.recv().await.as_deref(), Some("u1"));
+        is("v1.7.27");
+        drop(events);
+        let events = subscribed();
+        tokio::time::sleep(Duration::from_secs(60 * 60)).await;
+        assert_eq!(runtime.world().subscriptions, 1);
+        is("2.1.0");
+        events.send(event(ContainerEventType::ContainerStoppedEvent, "u2")).unwrap();
+        assert_eq!(heard.recv().await.as_deref(), Some("u2"), "it was upgraded again");
+        assert_eq!(runtime.world().subscriptions, 2);
         task.abort();
     }
 
@@ -440,6 +495,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_quiet_runtime_is_subscribed_to_once_and_its_first_event_is_heard() {
         let (runtime, client) = FakeRuntime::in_memory();
+        runtime.world().version = Some(release("containerd", "2.1.0", "v1"));
         let (events, subscription) = mpsc::unbounded_channel();
         runtime.world().events.push(subscription);
         let (changed, mut heard) = mpsc::channel(1);

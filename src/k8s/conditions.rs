@@ -58,8 +58,19 @@ pub const STALLED: &str = "Stalled";
 /// The three conditions from which tools read how far an object is (kstatus). One of them is True.
 pub const KSTATUS: [&str; 3] = [READY, RECONCILING, STALLED];
 
-/// Sets the three conditions. `true_one` is one of [`KSTATUS`]; its reason and message stand in Ready too, where people
-/// look first.
+/// Whether one of the three conditions is True, its reason and its message. `true_one` is that which is, one of [`KSTATUS`]; its
+/// reason and message stand in Ready too, where people look first.
+pub fn of_kstatus<'a>(type_: &str, (true_one, reason, message): (&str, &'a str, &'a str)) -> (bool, &'a str, &'a str) {
+    let is_true = type_ == true_one;
+    match type_ {
+        _ if is_true || type_ == READY => (is_true, reason, message),
+        // The API wants a reason in any case.
+        STALLED => (false, "NotStalled", ""),
+        _ => (false, "NotReconciling", ""),
+    }
+}
+
+/// Sets the three conditions, as [`of_kstatus`] has them.
 pub fn set_kstatus(
     conditions: &mut Vec<Condition>,
     (true_one, reason, message): (&str, &str, &str),
@@ -67,12 +78,8 @@ pub fn set_kstatus(
     now: Timestamp,
 ) {
     for type_ in KSTATUS {
-        let (reason, message) = match type_ {
-            _ if type_ == true_one || type_ == READY => (reason, message),
-            STALLED => ("NotStalled", ""),
-            _ => ("NotReconciling", ""),
-        };
-        set(conditions, type_, Wanted::new(type_ == true_one, reason, message), observed_generation, now);
+        let (is_true, reason, message) = of_kstatus(type_, (true_one, reason, message));
+        set(conditions, type_, Wanted::new(is_true, reason, message), observed_generation, now);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
 use components::COMPONENTS;
 use roles::{access, added_access, roles};
 use workloads::{daemon_set, manager_objects, webhook_objects};
-pub use workloads::{is_shipped, leftovers, registrations};
+pub use workloads::{is_shipped, leftovers, registrations, serves};
 
 const NAMESPACE: &str = DEFAULT_NAMESPACE;
 const HEADER: &str =

@@ -12,6 +12,7 @@ use crate::{
     webhook::{
         self, HANDLERS,
         server::{
+            self,
             configuration::{self, Endpoint, Wanted},
             failure_policies::FailurePolicies,
             handler::Phase,
@@ -156,6 +157,11 @@ pub fn leftovers(kind: &str, config: &Value, namespace: &str) -> Vec<(String, Ve
     let phase = if kind.starts_with("Mutating") { Phase::Mutating } else { Phase::Validating };
     let left = configuration::leftovers(config, phase, &endpoint).into_iter();
     left.map(|left| (left.name, left.kinds.iter().map(ToString::to_string).collect())).collect()
+}
+
+/// Whether the webhook of an installation with these gates serves a path.
+pub fn serves(path: &str, gates: &FeatureGates) -> bool {
+    server::served(gates).any(|handler| handler.paths.contains(&path))
 }
 
 /// The webhook configurations of an installation with these gates, as the running webhook completes what is shipped; entries for the

@@ -236,14 +236,17 @@ async fn examine_webhook(read: &Reader<'_>, gates: &FeatureGates, findings: &mut
         let handshakes = addresses.map(|(host, port)| handshake(host, port, &bundle, &dns_name));
         findings.extend(doctor::serving_certificates(&join_all(handshakes).await, now));
     }
-    findings.extend(doctor::unanswered(&called(read, service).await));
+    let plurals = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let all = plurals.map(|plural| async move { read.list(&path::of_cluster(ADMISSION, "v1", plural)).await });
+    let (all, own) = (join_all(all).await, (read.system, service));
+    let ours = registrations.each_ref().map(|wanted| wanted.text("/metadata/name"));
+    findings.extend(doctor::strays(&all, own, &ours, |path| manifests::serves(path, gates)));
+    findings.extend(doctor::unanswered(&called(read, &all, own).await));
 }
 
 /// The Services that other entries call about Pods or our kinds, and who answers behind them.
-async fn called(read: &Reader<'_>, own: &str) -> Vec<(doctor::Called, Fact)> {
-    let plurals = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-    let configs = plurals.map(|plural| async move { read.list(&path::of_cluster(ADMISSION, "v1", plural)).await });
-    let called = doctor::called(&join_all(configs).await, (read.system, own));
+async fn called(read: &Reader<'_>, configs: &[Fact], own: (&str, &str)) -> Vec<(doctor::Called, Fact)> {
+    let called = doctor::called(configs, own);
     // More than these nobody reads.
     let slices = called.into_iter().take(MOST_SERVICES).map(|called| async move {
         let slices = path::in_namespace("discovery.k8s.io", "v1", &called.namespace, "endpointslices");

@@ -20,7 +20,7 @@ use crate::{
         owner::OwnerRef,
         revisions::{self, Choice, KnownRevision},
     },
-    k8s::{path, revision, selector},
+    k8s::{name::is_dns_subdomain, path, revision, selector},
 };
 
 /// How a kind names its revisions.
@@ -191,6 +191,18 @@ impl Revisions {
         }
         revisions::sort(&mut known);
         Ok(known)
+    }
+
+    /// A revision that a workload controls, by its name, whatever labels it has. None: there is none.
+    ///
+    /// # Errors
+    /// Those of the API server.
+    pub async fn find(&self, owner: &OwnerRef, name: &str) -> kube::Result<Option<KnownRevision>> {
+        if !is_dns_subdomain(name) {
+            return Ok(None);
+        }
+        let found = self.api(&owner.namespace).get_opt(name).await?;
+        Ok(found.filter(|found| controller_uid(found) == Some(owner.uid.as_str())).map(|found| known_of(&found)))
     }
 
     /// Finds out which revisions a workload with this template is between, and makes a new one for a new template. Nothing

@@ -201,7 +201,7 @@ async fn who_is_refused_hears_why_and_some_pass() -> Result<()> {
         t.wait_for("Pod", "a", "to name its budget", PATIENCE, |p| p.text(related) == "web").await?;
 
         let (code, message) = take(&t.client, t, "a", Way::Delete).await;
-        let why = "podunavailablebudget.policy.kruise.io \"web\" is forbidden: no further Pod may be taken out of service now: 3 of 3 Pods are available, and 3 have to stay";
+        let why = "podunavailablebudget.policy.kruise.io \"web\" is forbidden: pub unavailable allowed is negative, no further Pod may be taken out of service now: 3 of 3 Pods are available, and 3 have to stay";
         ensure!(code == 403 && message.ends_with(why), "{code} {message}");
         let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "a", "namespace": t.namespace } });
         let path = format!("/api/v1/namespaces/{}/pods/a/eviction", t.namespace);

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::sidecar_set;
 
 /// Everything that Go escapes, and some of what it does not.
-const TEXT: &str = "a & <b> \u{2028}\u{2029} \"q\" \\ \t\n\r \u{7f} é 漢 \u{1f600} /";
+const TEXT: &str = "a & <b> \u{2028}\u{2029} \"q\" \\ \t\n\r\u{1}\u{8}\u{c} \u{7f} é 漢 \u{1f600} /";
 /// The same as Go writes it.
-const ESCAPED: &str = "\"a \\u0026 \\u003cb\\u003e \\u2028\\u2029 \\\"q\\\" \\\\ \\t\\n\\r \u{7f} é 漢 \u{1f600} /\"";
+const ESCAPED: &str = "\"a \\u0026 \\u003cb\\u003e \\u2028\\u2029 \\\"q\\\" \\\\ \\t\\n\\r\\u0001\\b\\f \u{7f} é 漢 \u{1f600} /\"";
 
 /// The length-delimited fields with this number of a protobuf message.
 fn fields(mut message: &[u8], wanted: u64) -> Result<Vec<&[u8]>> {
@@ -108,7 +108,7 @@ fn with_numbers(set: Value, template: &str) -> Value {
         .with(&format!("{template}/spec/priority"), -5)
         .with(
             &format!("{template}/spec/tolerations"),
-            json!([{ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9_007_199_254_740_991_i64 }]),
+            json!([{ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9_007_199_254_740_993_i64 }]),
         )
 }
 
@@ -122,7 +122,8 @@ async fn revisions_of_every_kind_are_stored_in_the_bytes_that_go_would_write() -
         let parts = [
             env.as_str(),
             &annotations,
-            "\"tolerationSeconds\":9007199254740991",
+            // Go's decoder reads it as a float, which has no 9007199254740993.
+            "\"tolerationSeconds\":9007199254740992",
             "\"priority\":-5",
             "\"terminationGracePeriodSeconds\":0",
             "\"containerPort\":8080,\"name\":\"http\",\"protocol\":\"TCP\"",

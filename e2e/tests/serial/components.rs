@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, stubborn};
+use e2e::kit::{
+    Build, Container, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring, stubborn,
+};
 use e2e::paths::SYSTEM;
 use serde_json::json;
 
@@ -59,10 +61,10 @@ async fn a_manager_that_was_away_takes_up_the_drain() -> Result<()> {
         t.create(crr("once", "web", &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 3)).await?;
         t.wait_for("Pod", "web", "to be NotReady", PATIENCE, |p| condition(p, "Ready") == "False").await?;
         let replicas = t.node().scale(MANAGER, 0).await?;
-        let back =
-            t.wait_for("Pod", "web", "to be restarted", PATIENCE, |p| Container::all(p)["main"].restarts == 1).await;
-        t.node().scale(MANAGER, replicas).await?;
-        back.context("the daemon needs no manager once the grace has begun")?;
+        let restarted =
+            t.wait_for("Pod", "web", "to be restarted", PATIENCE, |p| Container::all(p)["main"].restarts == 1);
+        let restarted = restoring(restarted, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await;
+        restarted.context("the daemon needs no manager once the grace has begun")?;
         t.succeeded("once").await?;
         t.ready("web").await?;
         Ok(())
@@ -110,12 +112,13 @@ async fn an_object_that_cannot_be_decoded_disturbs_nobody() -> Result<()> {
                 tokio::time::sleep(Duration::from_millis(300)).await;
             }
             anyhow::Ok(())
-        }
-        .await;
-        t.node().scale(WEBHOOK, replicas).await?;
-        // puts the schema back
-        t.node().deploy().await?;
-        stored?;
+        };
+        let put_back = async {
+            let scaled = t.node().scale(WEBHOOK, replicas).await;
+            // Puts the schema back.
+            t.node().deploy().await.and(scaled.map(drop))
+        };
+        restoring(stored, put_back).await?;
         t.restart("first", "web", &["main"]).await?;
         t.succeeded("first").await?;
         // roles that start with it in store

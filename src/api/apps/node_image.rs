@@ -193,7 +193,7 @@ pub struct ImageTagStatus {
     #[serde(default)]
     pub phase: PullPhase,
     /// How much has been pulled, in percent. It may go back.
-    #[serde(default, skip_serializing_if = "is_zero_i32")]
+    #[serde(default)]
     pub progress: i32,
     /// When the pull began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,10 +276,6 @@ impl NodeImageStatus {
 }
 
 fn is_zero(value: &i64) -> bool {
-    *value == 0
-}
-
-fn is_zero_i32(value: &i32) -> bool {
     *value == 0
 }
 

@@ -42,6 +42,7 @@ use crate::{
     budgets::refusals::Refusals,
     domain::{
         kinds::clone_set::{
+            make,
             plan::{self, Gates},
             status::{self, Outcome},
         },
@@ -59,7 +60,7 @@ use crate::{
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
         shutdown::Shutdown,
-        status_writer::StatusWriter,
+        status_writer::{self, StatusWriter},
         wake,
         watches::{Change, ObjectKey, Store, StoreIndex},
     },
@@ -383,6 +384,11 @@ impl Controller {
         let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let to = (&api, self.clone_sets.as_ref());
         let outcome = self.statuses.write(to, clone_set, (&recorded, &wanted), can_wait, now).await?;
+        if let status_writer::Outcome::Written(_) = outcome
+            && let Some(message) = status::deadline_passed(&recorded, &wanted)
+        {
+            self.pods.warning(&make::owner(clone_set), "ProgressDeadlineExceeded", &message);
+        }
         Ok([requeue, outcome.look_after()].into_iter().flatten().min())
     }
 }

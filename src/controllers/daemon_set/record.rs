@@ -30,7 +30,8 @@ impl SetStatus for DaemonSetStatus {
     }
 
     fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
-        Self { conditions, observed_generation: generation, ..self }
+        let collision_count = Some(self.collision_count.unwrap_or(0));
+        Self { conditions, observed_generation: generation, collision_count, ..self }
     }
 
     fn without_counts(&self) -> Self {
@@ -95,9 +96,8 @@ impl Controller {
         let progress = status::progress(&observed, &counts, &plan);
         let failures = [(FAILED_CREATE, pass.create_error.as_deref()), (FAILED_UPDATE, pass.update_error.as_deref())];
         let recorded = job.set.status.clone().unwrap_or_default();
-        let collisions = resolved.revisions.collisions;
         let wanted = DaemonSetStatus {
-            collision_count: recorded.collision_count.or((collisions > 0).then_some(0)).map(|_| collisions),
+            collision_count: Some(resolved.revisions.collisions),
             conditions: conditions::merged(&recorded.conditions, &progress, failures, clock::now()),
             update_revision: resolved.hash().to_owned(),
             daemon_set_hash: resolved.hash().to_owned(),
@@ -125,7 +125,7 @@ impl Controller {
         let counts = status::counts(&self.observed(job, &resolved, &seen, Allowed::default()));
         let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, failure)];
         let wanted = DaemonSetStatus {
-            collision_count: recorded.collision_count,
+            collision_count: Some(recorded.collision_count.unwrap_or(0)),
             conditions: conditions::merged(&recorded.conditions, progress, failures, clock::now()),
             update_revision: recorded.update_revision.clone(),
             daemon_set_hash: recorded.daemon_set_hash.clone(),

@@ -154,7 +154,7 @@ impl Controller {
         if keys.is_empty() {
             self.is_up_to_date(node, &outdated, &HashSet::new());
             self.forget_left_out(node);
-            return Ok(Requeue::Await);
+            return self.own(node).await;
         }
         let facts = self.context.nodes.find(node).await?.as_deref().map(NodeFacts::of);
         let is_gone = facts.is_none();
@@ -201,7 +201,10 @@ impl Controller {
         let only_namespace = self.context.only_namespace.as_deref();
         let (probes, left_alone) = (probes.as_deref(), &left_alone);
         let plan = Plan { node, facts: &facts, probes, wanted, left_alone, only_namespace };
-        let written = self.write_spec(plan).await?;
+        let written = match self.write_spec(plan).await? {
+            Requeue::Await => self.own(node).await?,
+            later @ Requeue::After(_) => later,
+        };
         // A node that comes back causes no event.
         let written = if is_gone { Requeue::After(LOOK_AGAIN) } else { written };
         failure.map_or(Ok(written), Err)

@@ -210,6 +210,16 @@ fn without_what_goes(stored: &[PodProbe], wanted: &[PodProbe]) -> Vec<PodProbe> 
     left
 }
 
+fn owner(node: &str, facts: &NodeFacts) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: node.to_owned(),
+        uid: facts.uid.clone(),
+        ..OwnerReference::default()
+    }
+}
+
 impl Controller {
     /// Writes what has to be probed on a node, if that is not there already.
     pub(super) async fn write_spec(&self, mut plan: Plan<'_>) -> kube::Result<Requeue> {
@@ -219,13 +229,6 @@ impl Controller {
         }
         let (node, facts) = (plan.node, plan.facts);
         let api: Api<NodePodProbe> = Api::all(self.context.client.clone());
-        let owner = OwnerReference {
-            api_version: "v1".into(),
-            kind: "Node".into(),
-            name: node.to_owned(),
-            uid: facts.uid.clone(),
-            ..OwnerReference::default()
-        };
         let Some(mut live) = api.get_opt(node).await? else {
             let spec = NodePodProbeSpec { pod_probes: plan.list(&[]) };
             if spec.pod_probes.is_empty() || facts.uid.is_empty() {
@@ -233,26 +236,42 @@ impl Controller {
             }
             let metadata = ObjectMeta {
                 name: Some(node.to_owned()),
-                owner_references: Some(vec![owner]),
+                owner_references: Some(vec![owner(node, facts)]),
                 ..ObjectMeta::default()
             };
             let made = NodePodProbe { metadata, spec, status: None };
             let taken = self.take(api.create(&PostParams::default(), &made).await)?;
             return Ok(taken.map_or(Requeue::After(AFTER_WATCHED_CONFLICT), |_| Requeue::Await));
         };
-        let is_owned = live.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-        let owners = (!is_owned && !facts.uid.is_empty()).then(|| vec![owner]);
         let list = plan.list(&live.spec.pod_probes);
         let left = without_what_goes(&live.spec.pod_probes, &list);
         // What goes never waits for room for what comes: it is written alone when the object becomes larger.
         let grows = budget::size_of(&list) > budget::size_of(&live.spec.pod_probes);
         if grows && left != live.spec.pod_probes {
-            match self.put(&api, &live, &left, None).await? {
+            match self.put(&api, &live, &left).await? {
                 Some(written) => live = written,
                 None => return Ok(Requeue::After(AFTER_WATCHED_CONFLICT)),
             }
         }
-        let written = self.put(&api, &live, &list, owners).await?;
+        let written = self.put(&api, &live, &list).await?;
+        Ok(written.map_or(Requeue::After(AFTER_WATCHED_CONFLICT), |_| Requeue::Await))
+    }
+
+    /// Gives the object of a node its Node as owner, which OpenKruise does not: nothing would remove it with the Node.
+    ///
+    /// A write of its own: where an admission plugin refuses owners to whoever may not delete the object, probes still
+    /// change.
+    pub(super) async fn own(&self, node: &str) -> kube::Result<Requeue> {
+        let Some(probes) = self.probes.get(&node_key(node)).filter(|probes| !probes.is_owned) else {
+            return Ok(Requeue::Await);
+        };
+        // Without its Node nobody can own it.
+        let Some(found) = self.context.nodes.find(node).await? else { return Ok(Requeue::Await) };
+        let meta = &probes.metadata;
+        let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version,
+            "ownerReferences": [owner(node, &NodeFacts::of(&found))] } });
+        let api: Api<NodePodProbe> = Api::all(self.context.client.clone());
+        let written = self.take(api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await)?;
         Ok(written.map_or(Requeue::After(AFTER_WATCHED_CONFLICT), |_| Requeue::Await))
     }
 
@@ -262,14 +281,10 @@ impl Controller {
         api: &Api<NodePodProbe>,
         live: &NodePodProbe,
         list: &[PodProbe],
-        owners: Option<Vec<OwnerReference>>,
     ) -> kube::Result<Option<NodePodProbe>> {
         let meta = &live.metadata;
-        let mut patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
+        let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version },
             "spec": { "podProbes": list } });
-        if let Some(owners) = owners {
-            patch["metadata"]["ownerReferences"] = json!(owners);
-        }
         let name = meta.name.as_deref().unwrap_or_default();
         self.take(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
     }

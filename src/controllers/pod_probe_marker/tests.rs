@@ -18,6 +18,8 @@ struct Server {
     writes: Vec<String>,
     reads: Vec<String>,
     refuse: Option<(String, u16)>,
+    /// As the admission plugin OwnerReferencesPermissionEnforcement of who may not delete.
+    refuses_owners: bool,
     version: u64,
     /// Bytes of the largest object that is taken; 0 for any.
     most: usize,
@@ -45,6 +47,9 @@ fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
         && path.contains(what)
     {
         return failed(*code);
+    }
+    if server.refuses_owners && parts.method == Method::PATCH && !patch["metadata"]["ownerReferences"].is_null() {
+        return failed(403);
     }
     server.writes.push(format!("{} {path}", parts.method));
     server.version += 1;
@@ -398,6 +403,60 @@ async fn f26_an_object_that_somebody_deletes_is_made_again() {
     fixture.controller.probes_changed(&Change::Deleted(&gone));
     fixture.settle().await;
     assert_eq!(fixture.entries(), ["m#a"]);
+}
+
+#[tokio::test]
+async fn an_object_of_openkruise_gets_its_node_as_owner_and_stays_as_it_is() {
+    let recorded: Value = serde_json::from_str(include_str!("../../api/apps/testdata/pod_probes.json")).unwrap();
+    let path = NODE.replace("n1", "node-a");
+    for has_entries in [true, false] {
+        let fixture = Fixture::new();
+        lock(&fixture.server).version = 100_000;
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a", "uid": "uid-a"}});
+        fixture.put("/api/v1/nodes/node-a", node);
+        let mut object = recorded["node"].clone();
+        if has_entries {
+            let marker = "/apis/apps.kruise.io/v1alpha1/namespaces/golden/podprobemarkers/probe";
+            fixture.put(marker, recorded["marker"].clone());
+            for pod in recorded["pods"].as_array().unwrap() {
+                let name = pod["metadata"]["name"].as_str().unwrap();
+                fixture.put(&format!("/api/v1/namespaces/golden/pods/{name}"), pod.clone());
+            }
+        } else {
+            (object["spec"], object["status"]) = (json!({}), json!({}));
+        }
+        fixture.put(&path, object.clone());
+        for _ in 0..3 {
+            for marker in fixture.controller.markers.list() {
+                fixture.controller.reconcile_marker(&ObjectKey::of(marker.as_ref())).await.unwrap();
+            }
+            fixture.controller.reconcile_node("node-a").await.unwrap();
+            fixture.sync();
+        }
+        let now = fixture.get(&path);
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-a"});
+        assert_eq!(now["metadata"]["ownerReferences"], json!([owner]), "with entries: {has_entries}");
+        assert_eq!((&now["spec"], &now["status"]), (&object["spec"], &object["status"]));
+        let writes = fixture.writes();
+        assert_eq!(writes.iter().filter(|write| write.contains("/nodepodprobes/")).count(), 1, "{writes:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_that_is_refused_holds_up_no_probe() {
+    let fixture = Fixture::new();
+    fixture.put(
+        NODE,
+        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe",
+        "metadata": {"name": "n1", "uid": "o", "resourceVersion": "1"}, "spec": {}}),
+    );
+    lock(&fixture.server).refuses_owners = true;
+    fixture.go_on().await;
+    assert_eq!(fixture.entries(), ["m#a"]);
+    assert_eq!(fixture.get(NODE)["metadata"]["ownerReferences"], Value::Null);
+    lock(&fixture.server).refuses_owners = false;
+    fixture.settle().await;
+    assert_eq!(fixture.get(NODE)["metadata"]["ownerReferences"][0]["uid"], "node");
 }
 
 #[tokio::test]

@@ -16,6 +16,8 @@ use crate::{
 #[resource(inherit = "NodePodProbe")]
 pub(super) struct NodeProbes {
     pub(super) metadata: ObjectMeta,
+    /// Whether it has an owner.
+    pub(super) is_owned: bool,
     /// What is probed, by Pod.
     pub(super) entries: Box<[Entry]>,
     /// What was found, by Pod.
@@ -122,6 +124,7 @@ impl From<NodePodProbe> for NodeProbes {
             states: status.probe_states.into_iter().map(state).collect(),
         };
         Self {
+            is_owned: object.metadata.owner_references.is_some_and(|owners| !owners.is_empty()),
             metadata: ObjectMeta {
                 name: object.metadata.name,
                 uid: object.metadata.uid,

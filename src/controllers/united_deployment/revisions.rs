@@ -15,7 +15,10 @@ use serde_json::{Map, Value, json};
 use super::{Controller, UnitedJob};
 use crate::{
     api::labels,
-    domain::{kinds::united_deployment::typed, workload::revisions::KnownRevision},
+    domain::{
+        kinds::united_deployment::typed,
+        workload::revisions::{self, Choice, KnownRevision},
+    },
     k8s::revision,
     runtime::{
         apply::code,
@@ -55,16 +58,38 @@ impl Controller {
             annotations: Map::new(),
             newest_annotations: Map::new(),
         };
+        let data = revision::data(&typed::typed(&job.spec.revision_of));
         let current = &job.recorded.current_revision;
         if !current.is_empty() && !self.revisions.list(&history).await?.iter().any(|known| known.name == *current) {
+            if let Some(resolved) = self.as_recorded(job, &data).await? {
+                self.memories.with(&job.key, |memory| memory.resolved = Some(resolved.clone()));
+                return Ok(resolved);
+            }
             self.label_found(job, &labels).await?;
         }
-        let data = revision::data(&typed::typed(&job.spec.revision_of));
         let chosen = self.revisions.choose(&history, &data, job.recorded.collision_count.unwrap_or(0)).await?;
         let resolved =
             ResolvedFor { generation, update: chosen.name, collisions: chosen.collisions, known: chosen.known };
         self.memories.with(&job.key, |memory| memory.resolved = Some(resolved.clone()));
         Ok(resolved)
+    }
+
+    /// The revision of the template among those that the status names, if it is the newest of them. Those of OpenKruise have
+    /// no labels by which they could be found; they get them when another one is made, and a takeover writes nothing.
+    async fn as_recorded(&self, job: &UnitedJob, data: &Value) -> kube::Result<Option<ResolvedFor>> {
+        let updated = job.recorded.update_status.as_ref().map(|status| status.updated_revision.as_str());
+        let mut known = Vec::new();
+        for name in updated.into_iter().chain([job.recorded.current_revision.as_str()]).collect::<BTreeSet<_>>() {
+            known.extend(self.revisions.find(&job.owner, name).await?);
+        }
+        revisions::sort(&mut known);
+        let Choice::Newest(index) = revisions::choose(&known, data) else { return Ok(None) };
+        Ok(Some(ResolvedFor {
+            generation: job.object.metadata.generation.unwrap_or_default(),
+            update: known[index].name.clone(),
+            collisions: job.recorded.collision_count.unwrap_or(0),
+            known,
+        }))
     }
 
     /// OpenKruise gives its revisions no labels by which they could be found again: those of this object get them.

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 pub use crate::k8s::conditions::{KSTATUS, READY, RECONCILING, STALLED};
-use crate::k8s::time::whole_seconds;
+use crate::k8s::{conditions::of_kstatus, time::whole_seconds};
 
 /// Reason of Ready: all Pods are updated and available.
 pub const AVAILABLE: &str = "Available";
@@ -64,19 +64,10 @@ pub fn conditions(progress: &Progress, before: &[Condition], now: Timestamp) -> 
         Progress::Waiting { reason, message } => (RECONCILING, reason.as_str(), message.as_str()),
         Progress::Stalled { reason, message } => (STALLED, reason.as_str(), message.as_str()),
     };
-    let condition = |type_: &str| {
-        let says = type_ == true_one;
-        // Why it is not ready stands where people look first.
-        let explains = says || type_ == READY;
-        let (reason, message) = if explains { (reason, message) } else { (quiet(type_), "") };
-        set(before, type_, says, reason, message, now)
-    };
-    [condition(READY), condition(RECONCILING), condition(STALLED)]
-}
-
-/// Reason of a condition that does not apply; the API wants one in any case.
-fn quiet(type_: &str) -> &'static str {
-    if type_ == STALLED { "NotStalled" } else { "NotReconciling" }
+    KSTATUS.map(|type_| {
+        let (is_true, reason, message) = of_kstatus(type_, (true_one, reason, message));
+        set(before, type_, is_true, reason, message, now)
+    })
 }
 
 /// A condition that is true or false now; its time is kept while its status stays the same.

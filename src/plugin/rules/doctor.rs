@@ -23,7 +23,7 @@ pub use self::{
     roles::{daemons, deployment, lease, versions},
     webhook::{
         Answer, Called, Handshake, addresses, admission, ca_bundle, ca_certificates, called, endpoints, leftovers,
-        serving_certificates, unanswered, webhook_configuration,
+        serving_certificates, strays, unanswered, webhook_configuration,
     },
 };
 

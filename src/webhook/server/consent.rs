@@ -18,8 +18,9 @@ pub async fn consent(context: &Context, pod: &PodView, operation: Operation, dry
     let Err(refusal) = context.budgets.take(pod, operation, dry_run).await else { return Ok(Admitted::unchanged()) };
     let message = refusal.message();
     if !dry_run {
-        let word = operation.label();
-        context.events.warning(&pod.reference(), "PubPreventPodDeletion", &format!("{word} was refused: {message}"));
+        // It begins as OpenKruise's.
+        let text = format!("openkruise pub prevents pod deletion: {} was refused: {message}", operation.label());
+        context.events.warning(&pod.reference(), "PubPreventPodDeletion", &text);
     }
     Err(match (operation, refusal) {
         // As a PodDisruptionBudget answers: kubectl drain tries again.

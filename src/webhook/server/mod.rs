@@ -41,7 +41,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::{
-    api::feature_gates::gate,
+    api::feature_gates::{FeatureGates, gate},
     runtime::{
         clock,
         connections::{self, Gate, Limits},
@@ -93,13 +93,17 @@ impl Shared {
     }
 }
 
-/// The routes of the handlers whose gate is on. Of all, where the registration is not ours to keep: it has entries of all
-/// gates, and an entry that fails closed must not refuse what nobody answers.
+/// The handlers whose gate is on. All, where the registration is not ours to keep: it has entries of all gates, and an entry
+/// that fails closed must not refuse what nobody answers.
+pub fn served(gates: &FeatureGates) -> impl Iterator<Item = &'static Handler> {
+    let all = gates.enabled(gate::EXTERNAL_CERTS);
+    HANDLERS.iter().filter(move |handler| all || handler.is_active(gates))
+}
+
+/// The routes of the handlers that are served.
 pub fn router(shared: &Shared) -> Router {
     let mut router = Router::new().route("/healthz", get(async || "ok"));
-    let gates = &shared.context.gates;
-    let all = gates.enabled(gate::EXTERNAL_CERTS);
-    for handler in HANDLERS.iter().filter(|handler| all || handler.is_active(gates)) {
+    for handler in served(&shared.context.gates) {
         for &path in handler.paths {
             let shared = shared.clone();
             router = router.route(

@@ -179,14 +179,15 @@ pub fn take(status: &mut Status, ask: &Ask, now: Timestamp) -> Answer {
         return Answer::AlreadyTaken;
     }
     if status.unavailable_allowed <= 0 {
+        // It begins as OpenKruise's, here and below: clients compare that.
         return Answer::Refused(format!(
-            "no further Pod may be taken out of service now: {} of {} Pods are available, and {} have to stay",
+            "pub unavailable allowed is negative, no further Pod may be taken out of service now: {} of {} Pods are available, and {} have to stay",
             status.current_available, status.total_replicas, status.desired_available
         ));
     }
     if status.disrupted_pods.len() + status.unavailable_pods.len() >= MOST_ENTRIES {
         return Answer::Refused(format!(
-            "{MOST_ENTRIES} Pods that were let go have not been seen out of service yet; try again later"
+            "DisruptedPods and UnavailablePods map too big - too many unavailable not confirmed by PUB controller: {MOST_ENTRIES} Pods that were let go have not been seen out of service yet; try again later"
         ));
     }
     status.unavailable_allowed -= 1;

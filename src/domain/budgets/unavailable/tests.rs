@@ -136,7 +136,10 @@ fn a_consent_takes_one_and_is_written_down_by_its_kind() {
     assert_eq!(json!(status.disrupted_pods), json!({"p0": NOW}));
     assert_eq!(json!(status.unavailable_pods), json!({"p1": NOW}), "a resize is no deletion");
     let Answer::Refused(why) = take(&mut status, &ask("p2", Operation::Delete), at(NOW)) else { panic!() };
-    assert_eq!(why, "no further Pod may be taken out of service now: 1 of 3 Pods are available, and 1 have to stay");
+    assert_eq!(
+        why,
+        "pub unavailable allowed is negative, no further Pod may be taken out of service now: 1 of 3 Pods are available, and 1 have to stay"
+    );
 }
 
 #[test]

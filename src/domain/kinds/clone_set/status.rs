@@ -154,6 +154,17 @@ fn set_kstatus(conditions: &mut Vec<CloneSetCondition>, progress: &Progress, now
     conditions.extend(kstatus::conditions(progress, &old, now).map(own));
 }
 
+/// What an event says when the deadline of a roll-out passes with the second status.
+pub fn deadline_passed(before: &CloneSetStatus, now: &CloneSetStatus) -> Option<String> {
+    let exceeded = |status: &CloneSetStatus| {
+        let mut conditions = status.conditions.iter();
+        conditions.find(|c| c.type_ == PROGRESSING && c.reason == DEADLINE_EXCEEDED).map(|c| c.message.clone())
+    };
+    let message = exceeded(now).filter(|_| exceeded(before).is_none())?;
+    let (updated, expected) = (now.updated_available_replicas, now.expected_updated_replicas);
+    Some(format!("{message}: {updated} of {expected} Pods are updated and available"))
+}
+
 /// Whether two statuses differ in nothing but counts, and words about them.
 pub fn only_counts(old: &CloneSetStatus, new: &CloneSetStatus) -> bool {
     let without = |status: &CloneSetStatus| {
@@ -446,12 +457,17 @@ mod tests {
     fn a_roll_out_past_its_deadline_is_stalled_until_it_gets_further() {
         let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
         let (old, new, done) = (pod("web-1", true, true), pod("web-2", false, false), pod("web-2", true, true));
-        for (pods, second, wanted) in [
-            ([&old, &new], 0, ["False", "CloneSet is progressing"]),
-            ([&old, &new], 12, ["True", "CloneSet revision web-2 has timed out progressing"]),
-            ([&old, &done], 13, ["False", "CloneSet is progressing"]),
+        let exceeded = "CloneSet revision web-2 has timed out progressing";
+        for (pods, second, wanted, event) in [
+            ([&old, &new], 0, ["False", "CloneSet is progressing"], None),
+            ([&old, &new], 12, ["True", exceeded], Some(": 0 of 2 Pods are updated and available")),
+            ([&old, &new], 13, ["True", exceeded], None),
+            ([&old, &done], 14, ["False", "CloneSet is progressing"], None),
+            ([&old, &done], 26, ["True", exceeded], Some(": 1 of 2 Pods are updated and available")),
         ] {
             let (status, _) = of(&set, &pods.map(Clone::clone), second);
+            let passed = deadline_passed(&set.status.clone().unwrap_or_default(), &status);
+            assert_eq!(passed, event.map(|more| format!("{exceeded}{more}")), "{second}");
             let stalled = found(&status.conditions, kstatus::STALLED).unwrap().status;
             let progressing = found(&status.conditions, PROGRESSING).unwrap().message;
             assert_eq!([stalled.as_str(), progressing.as_str()], wanted);

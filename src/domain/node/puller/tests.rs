@@ -142,10 +142,10 @@ fn a_status_follows_the_spec_and_keeps_what_is_recorded() {
         json!({
             "desired": 3, "succeeded": 0, "failed": 1, "pulling": 1, "waiting": 1,
             "imageStatuses": {
-                "b": {"tags": [{"tag": "a", "phase": "Waiting"},
+                "b": {"tags": [{"tag": "a", "phase": "Waiting", "progress": 0},
                     {"tag": "z", "phase": "Pulling", "progress": 40, "startTime": "2026-01-01T00:00:00Z", "version": 1,
                         "message": "m"}]},
-                "c": {"tags": [{"tag": "done", "phase": "Failed", "completionTime": "2026-01-01T00:00:00Z",
+                "c": {"tags": [{"tag": "done", "phase": "Failed", "progress": 0, "completionTime": "2026-01-01T00:00:00Z",
                     "message": "no answer", "newer": 1}], "unknown": true},
             },
         })

@@ -1,4 +1,4 @@
-//! The ways from OpenKruise's release and back, with stand-ins for kubectl and Helm.
+//! The ways from OpenKruise's release and back, and `manifests/uninstall.sh`, with stand-ins for kubectl and Helm.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::dir;
 
-/// Answers as it was set up to, and notes what would change something.
+/// Answers as it was set up to, and notes what would change something. A call with the text `$FAILS` fails.
 const KUBECTL: &str = r#"#!/bin/sh
+case "$*" in *"${FAILS:-nothing fails}"*) echo "the server is away" >&2; exit 1 ;; esac
 case "$*" in
   "get deployments --all"*) printf '%b' "$DEPLOYMENTS" ;;
   "get daemonsets --all"*) printf '%b' "$DAEMONSETS" ;;
@@ -20,12 +21,17 @@ case "$*" in
   "get customresourcedefinitions -o go-template"*) echo sidecarsets.apps.kruise.io; echo others.example.com ;;
   "get clusterrolebindings,"*) echo "ClusterRoleBinding - kruise-manager-rolebinding"; echo "RoleBinding kruise-system kruise-leader" ;;
   "get pods "*) printf '%b' "$PODS" ;;
+  "get secrets,configmaps "*) printf '%b' "$RECORDS" ;;
+  "get validatingadmissionpolicybinding "*) printf '%b' "$BINDINGS" ;;
+  "get crd "*) echo "$3" ;;
   "get "*) ;;
+  "delete -f -"*) cat >/dev/null; echo "kubectl $*" >>"$CALLS" ;;
   *) echo "kubectl $*" >>"$CALLS" ;;
 esac
 "#;
 
 const HELM: &str = r#"#!/bin/sh
+case "helm $*" in *"${FAILS:-nothing fails}"*) echo "the server is away" >&2; exit 1 ;; esac
 case "$*" in
   version*) echo "$VERSION" ;;
   template*) printf 'kind: CustomResourceDefinition\nmetadata:\n  name: clonesets.apps.kruise.io\nspec:\n  versions:\n  - name: v1alpha1\n' ;;
@@ -68,8 +74,10 @@ impl Stage {
         fs::write(path("calls"), "").unwrap();
         let mut command = Command::new("sh");
         command.arg(dir().join(script)).args(args).envs(usual).env("CALLS", path("calls")).env("SAVE", path("save"));
-        for name in ["RELEASE", "NAMESPACE", "OLD_RELEASE", "OLD_NAMESPACE", "TIMEOUT", "REQUESTS", "PODS", "RECORDED"]
-        {
+        for name in ["RELEASE", "NAMESPACE", "OLD_RELEASE", "OLD_NAMESPACE", "TIMEOUT", "HELM_DRIVER"] {
+            command.env_remove(name);
+        }
+        for name in ["REQUESTS", "PODS", "RECORDED", "RECORDS", "BINDINGS", "FAILS"] {
             command.env_remove(name);
         }
         command.env("KUBECTL", path("kubectl")).env("HELM", path("helm")).env("UNINSTALL", path("uninstall"));
@@ -109,7 +117,7 @@ fn taking_over_stops_openkruise_before_anything_else_and_never_asks_helm_to_remo
             "kubectl delete mutatingwebhookconfiguration kruise-mutating-webhook-configuration",
             "kubectl delete daemonset --namespace kruise-system kruise-daemon",
             "kubectl patch customresourcedefinition sidecarsets.apps.kruise.io ",
-            "kubectl delete secrets --namespace kruise-home -l owner=helm,name=kruise",
+            "kubectl delete secrets,configmaps --namespace kruise-home -l owner=helm,name=kruise",
             "kubectl delete ClusterRoleBinding kruise-manager-rolebinding",
             "kubectl delete RoleBinding --namespace kruise-system kruise-leader",
             "helm upgrade --install kruise-rs ",
@@ -163,6 +171,8 @@ fn taking_over_refuses_what_would_be_dangerous() {
         (("ARGS", "--feature-gates=AllAlpha=0,AllAlpha=1\\n"), "OpenKruise runs with AllAlpha=true"),
         // Its manager is gone already, and what its gates were is not known.
         (("DEPLOYMENTS", ""), "OpenKruise's manager does not run"),
+        // HELM_DRIVER=sql: the record is where kubectl cannot delete it.
+        (("RECORDED", "kruise"), "Helm has recorded release kruise neither in Secrets nor in ConfigMaps"),
     ] {
         let (code, said, calls) = stage.run("take-over.sh", &[], &[answer]);
         assert!(code == 1 && calls.is_empty(), "{answer:?}: {said}");
@@ -187,6 +197,62 @@ fn taking_over_refuses_what_would_be_dangerous() {
 }
 
 #[test]
+fn taking_over_installs_nothing_while_openkruises_release_can_be_uninstalled_or_conversion_is_not_known() {
+    let stage = Stage::new();
+    let record = ("RECORDS", r"configmap/sh.helm.release.v1.kruise.v1\n");
+    // Helm does not find with its driver what kubectl sees.
+    let (code, said, calls) = stage.run("take-over.sh", &[], &[record, ("FAILS", "helm get values")]);
+    assert!(code == 1 && calls.is_empty() && said.ends_with("nothing was changed\n"), "{said}");
+    // The record is still there when it has been deleted.
+    let (code, said, calls) = stage.run("take-over.sh", &[], &[record, ("RECORDED", "kruise")]);
+    assert!(code == 1 && said.starts_with("Helm still has release kruise in namespace kruise-home"), "{said}");
+    assert_order(&calls, &["kubectl delete secrets,configmaps --namespace kruise-home -l owner=helm,name=kruise"]);
+    assert!(!calls.iter().any(|call| call.starts_with("helm")), "{calls:#?}");
+    // Conversion that is not switched off holds up the garbage collector of the whole cluster, so OpenKruise goes on.
+    let gates = "get deployment --namespace kruise-system kruise-controller-manager -o jsonpath";
+    for fails in ["spec.conversion.strategy", gates] {
+        let (code, said, calls) = stage.run("take-over.sh", &[], &[("FAILS", fails)]);
+        assert!(code == 1 && calls.is_empty() && said.starts_with("the server is away"), "{fails}: {said} {calls:#?}");
+    }
+}
+
+#[test]
+fn uninstalling_ends_with_an_error_when_the_api_server_does_not_say_what_is_left() {
+    const SCRIPT: &str = "../../manifests/uninstall.sh";
+    let stage = Stage::new();
+    let usual = [
+        ("DEPLOYMENTS", r"kruise-system kruise-controller-manager kruise-rs\n"),
+        ("REQUESTS", r"shop once 0\n"),
+        ("PODS", r"shop web KruisePodReady\n"),
+        ("BINDINGS", r"audit kruise-deletion-protection\nother-binding other\n"),
+    ];
+    let (code, said, calls) = stage.run(SCRIPT, &[], &usual);
+    assert_eq!((code, said.as_str()), (0, ""), "{calls:#?}");
+    let wanted = [
+        "kubectl delete validatingadmissionpolicybinding audit",
+        "kubectl patch containerrecreaterequests.apps.kruise.io --namespace shop once ",
+        "kubectl patch pod --namespace shop web --subresource=status",
+    ];
+    assert_order(&calls, &wanted);
+    assert!(!calls.iter().any(|call| call.contains("other-binding")), "{calls:#?}");
+    for (fails, wanted) in [
+        ("get validatingadmissionpolicybinding", wanted[0]),
+        ("get containerrecreaterequests.apps.kruise.io", wanted[1]),
+        ("get podprobemarkers.apps.kruise.io", wanted[2]),
+        ("get imagepulljobs.apps.kruise.io", wanted[2]),
+        ("get ephemeraljobs.apps.kruise.io", wanted[2]),
+        ("get pods", wanted[2]),
+    ] {
+        let answers = [&usual[..], &[("FAILS", fails)]].concat();
+        let (code, said, calls) = stage.run(SCRIPT, &[], &answers);
+        assert!(code == 1 && said.contains("the server is away"), "{fails}: {code} {said}");
+        assert!(!calls.iter().any(|call| call.starts_with(wanted)), "{fails}: {calls:#?}");
+    }
+    let (code, said, _) = stage.run(SCRIPT, &[], &[&usual[..], &[("FAILS", "patch pod")]].concat());
+    assert!(code == 1 && said.contains("the server is away"), "{said}");
+}
+
+#[test]
 fn giving_back_removes_ours_first_and_never_touches_a_release_that_is_recorded() {
     let stage = Stage::new();
     let args = ["openkruise/kruise", "--version", "1.9.0"];
@@ -207,6 +273,8 @@ fn giving_back_removes_ours_first_and_never_touches_a_release_that_is_recorded()
         (("REQUESTS", "shop/once "), "these ContainerRecreateRequests have not ended: shop/once"),
         (("OLD_RELEASE", "kruise-rs"), "OpenKruise's release needs another name"),
         (("STORED", "v1alpha1 v1beta1"), "objects of clonesets.apps.kruise.io are stored in version v1beta1"),
+        // What is not known is no reason to go on.
+        (("FAILS", "helm get manifest"), "the server is away\nHelm does not give the manifest of release kruise-rs"),
     ] {
         let (code, said, calls) = stage.run("give-back.sh", &args, &[answer]);
         assert!(code == 1 && calls.is_empty(), "{answer:?}: {said}");

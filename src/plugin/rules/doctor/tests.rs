@@ -286,6 +286,70 @@ fn entries_of_any_configuration_that_nobody_answers_are_named_if_they_are_about_
 }
 
 #[test]
+fn a_rule_is_about_pods_or_our_kinds_however_widely_it_is_written() {
+    for (groups, resources, expected) in [
+        (json!(["*"]), json!(["*"]), true),
+        (json!(["*"]), json!(["*/*"]), true),
+        (json!(["*"]), json!(["clonesets"]), true),
+        (json!(["*"]), json!(["clonesets/status"]), true),
+        (json!(["*"]), json!(["pods/eviction"]), true),
+        (json!(["*"]), json!(["deployments"]), false),
+        (json!([""]), json!(["*/*"]), true),
+        (json!([""]), json!(["*/status"]), true),
+        (json!([""]), json!(["configmaps", "pods"]), true),
+        (json!([""]), json!(["configmaps"]), false),
+        (json!(["apps"]), json!(["*/*"]), false),
+        (json!(["apps", "apps.kruise.io"]), json!(["*/*"]), true),
+        (json!(["policy.kruise.io"]), json!(["podunavailablebudgets"]), true),
+    ] {
+        let case = format!("{groups} {resources}");
+        let entry = json!({"name": "e", "clientConfig": {"service": {"namespace": "other", "name": "gone"}},
+            "rules": [{"apiGroups": groups, "resources": resources}]});
+        let configs = Ok(json!({"items": [{"metadata": {"name": "a"}, "webhooks": [entry]}]}));
+        assert_eq!(called(&[configs], ("kruise-system", "own")).len(), usize::from(expected), "{case}");
+    }
+}
+
+#[test]
+fn entries_of_others_that_call_our_service_in_vain_are_named() {
+    let entry = |name: &str, namespace: &str, path: &str, policy: Value| {
+        let service = json!({"namespace": namespace, "name": "kruise-webhook-service", "path": path});
+        json!({"name": name, "failurePolicy": policy, "clientConfig": {"service": service},
+            "rules": [{"apiGroups": ["*"], "resources": ["*/*"]}]})
+    };
+    let config = |name: &str, entries: Value| json!({"metadata": {"name": name}, "webhooks": entries});
+    let ours = ["kruise-mutating-webhook-configuration", "kruise-validating-webhook-configuration"];
+    let mutating = json!({"items": [
+        config(ours[0], json!([entry("left", "kruise-system", "/old", json!(null))])),
+        config("third", json!([
+            entry("closed", "kruise-system", "/old", json!(null)),
+            entry("open", "kruise-system", "/old", json!("Ignore")),
+            entry("answered", "kruise-system", "/mutate-pod", json!("Fail")),
+            {"name": "url", "clientConfig": {"url": "https://x/old"}},
+        ])),
+    ]});
+    // OpenKruise was installed in another namespace: nobody removes its entries.
+    let validating =
+        json!({"items": [config(ours[1], json!([entry("vpod.kb.io", "elsewhere", "/validate-pod", json!(null))]))]});
+    let configs = [Ok(mutating), Ok(validating), Err(Lack::NotPermitted)];
+    let (own, gates) = (("kruise-system", "kruise-webhook-service"), FeatureGates::default());
+    let findings = strays(&configs, own, &ours, |path| crate::manifests::serves(path, &gates));
+    assert_eq!(
+        all_said(&findings),
+        [
+            "Fail third/closed calls the webhook at \"/old\", where nothing is served: its requests are refused",
+            "Warn third/open calls the webhook at \"/old\", where nothing is served: its requests go on without an answer",
+        ]
+    );
+    let services = called(&configs, own).into_iter().map(|called| (called, slices(json!([]))));
+    assert_eq!(
+        all_said(&unanswered(&services.collect::<Vec<_>>())),
+        ["Fail nobody answers behind Service elsewhere/kruise-webhook-service for \
+          kruise-validating-webhook-configuration/vpod.kb.io: their requests are refused"]
+    );
+}
+
+#[test]
 fn a_service_without_ports_or_outside_of_the_cluster_is_not_taken_for_one_that_nobody_answers() {
     let called = Called {
         namespace: "other".into(),

@@ -11,6 +11,8 @@ use crate::{api::kinds::KINDS, k8s::certificate, plugin::rules::JsonPointer};
 
 /// Certificates that end sooner than this are worth a warning: they should have been renewed long before.
 const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The check of entries that are not ours.
+const OTHERS: &str = "other webhooks";
 
 /// The registration of the webhooks. `wanted` are the entries that there are with this release; by its name, `is_shipped` tells those
 /// that the manifests contain. The running webhook adds the others.
@@ -100,7 +102,7 @@ pub struct Called {
     pub is_elsewhere: bool,
 }
 
-/// The Services that entries of any configuration call about Pods or our kinds, but for `own`, which another check looks at.
+/// The Services that entries of any configuration call about Pods or our kinds, but for `own`, which other checks look at.
 pub fn called(configs: &[Fact], own: (&str, &str)) -> Vec<Called> {
     let mut found: Vec<Called> = Vec::new();
     for config in configs.iter().flatten().flat_map(|list| list.list("/items")) {
@@ -127,26 +129,60 @@ pub fn called(configs: &[Fact], own: (&str, &str)) -> Vec<Called> {
 
 /// Whether a rule is about Pods or kinds of ours.
 fn is_of_interest(rule: &Value) -> bool {
-    let has = |list: &str, is_it: &dyn Fn(&str) -> bool| {
-        rule.list(list).iter().filter_map(Value::as_str).any(|text| text == "*" || is_it(text))
-    };
-    let ours = |group: &str| KINDS.iter().any(|kind| kind.definition.is_some() && kind.group == group);
-    let about_pods = has("/apiGroups", &|group| group.is_empty())
-        && has("/resources", &|resource| resource.split('/').next() == Some("pods"));
-    let about_us = rule.list("/apiGroups").iter().filter_map(Value::as_str).any(ours);
-    about_pods || about_us
+    let ours = || KINDS.iter().filter(|kind| kind.definition.is_some());
+    // Before the subresource: `*`, `*/*` and `*/status` name every kind.
+    let plurals: Vec<&str> = rule
+        .list("/resources")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|resource| resource.split('/').next().unwrap_or_default())
+        .collect();
+    let names = |plural: &str| plurals.contains(&plural) || plurals.contains(&"*");
+    rule.list("/apiGroups").iter().filter_map(Value::as_str).any(|group| match group {
+        "" => names("pods"),
+        "*" => names("pods") || ours().any(|kind| names(kind.plural)),
+        group => ours().any(|kind| kind.group == group),
+    })
+}
+
+/// Entries of configurations with other names than ours that call our own Service where it serves nothing: they are
+/// answered, but not about a request, and nobody removes them.
+pub fn strays(configs: &[Fact], own: (&str, &str), ours: &[&str], is_served: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for config in configs.iter().flatten().flat_map(|list| list.list("/items")) {
+        let name = config.text("/metadata/name");
+        if ours.contains(&name) {
+            continue;
+        }
+        for entry in config.list("/webhooks") {
+            let of_service = |field: &str| entry.text(&format!("/clientConfig/service/{field}"));
+            let path = of_service("path");
+            if (of_service("namespace"), of_service("name")) != own || is_served(path) {
+                continue;
+            }
+            // Absent means Fail.
+            let (verdict, then) = match entry.text("/failurePolicy") {
+                "Ignore" => (Verdict::Warn, "its requests go on without an answer"),
+                _ => (Verdict::Fail, "its requests are refused"),
+            };
+            let entry = entry.text("/name");
+            let text = format!("{name}/{entry} calls the webhook at {path:?}, where nothing is served: {then}");
+            let advice = "if the program that has made it is not installed any more, delete its webhook configuration";
+            findings.push(finding(OTHERS, verdict, text, advice));
+        }
+    }
+    findings
 }
 
 /// Services that nobody answers behind, with the EndpointSlices of each.
 pub fn unanswered(services: &[(Called, Fact)]) -> Vec<Finding> {
-    const CHECK: &str = "other webhooks";
     let mut findings = Vec::new();
     for (Called { namespace, name, entries, fails, is_elsewhere }, slices) in services {
         if *is_elsewhere {
             let text = format!("Service {namespace}/{name} is an ExternalName: who answers there cannot be seen");
-            findings.push(finding(CHECK, Verdict::Unknown, text, ""));
+            findings.push(finding(OTHERS, Verdict::Unknown, text, ""));
         } else if let Err(lack) = slices {
-            findings.push(unknown(CHECK, &format!("the EndpointSlices of Service {namespace}/{name}"), lack));
+            findings.push(unknown(OTHERS, &format!("the EndpointSlices of Service {namespace}/{name}"), lack));
         } else if ready_addresses(slices).next().is_none() {
             let (verdict, then) = match fails {
                 true => (Verdict::Fail, "their requests are refused"),
@@ -157,11 +193,12 @@ pub fn unanswered(services: &[(Called, Fact)]) -> Vec<Finding> {
                 "start the program that serves them (kubectl -n {namespace} get service,pods), or, if it is not installed \
                  any more, delete its webhook configuration"
             );
-            findings.push(finding(CHECK, verdict, text, advice));
+            findings.push(finding(OTHERS, verdict, text, advice));
         }
     }
     if findings.is_empty() && !services.is_empty() {
-        findings.push(ok(CHECK, format!("{} Services are called about Pods or our kinds, and answer", services.len())));
+        let text = format!("{} Services are called about Pods or our kinds, and answer", services.len());
+        findings.push(ok(OTHERS, text));
     }
     findings
 }

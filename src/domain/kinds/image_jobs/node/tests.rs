@@ -346,7 +346,7 @@ fn giving_up_keeps_what_the_daemon_said_of_others() {
         after,
         json!({"desired": 2, "succeeded": 0, "failed": 1, "pulling": 1, "waiting": 0, "newer": true, "firstSyncStatus": {"status": "Succeeded"},
         "imageStatuses": {"app": {"tags": [
-            {"tag": "v1", "phase": "Failed", "version": 3, "completionTime": "2026-01-01T01:00:00Z", "message": SILENT},
+            {"tag": "v1", "phase": "Failed", "progress": 0, "version": 3, "completionTime": "2026-01-01T01:00:00Z", "message": SILENT},
             {"tag": "v2", "phase": "Pulling", "progress": 30, "newer": 1}]}}})
     );
 }
