@@ -468,6 +468,13 @@ impl Course<'_> {
         };
         ask(is.hash(set) == self.hash, "gets the hash of something else");
         ask(is.has_images(set), "gets the hash, and not the images");
+        let is_respelled = |name: &String| {
+            let (before, after) = (was.image(name), is.image(name));
+            before != after && played::known_as(before) == played::known_as(after)
+        };
+        if set.names().iter().any(is_respelled) {
+            acts.note("updates to the image that runs");
+        }
         ask(!set.paused, "is updated, and the update is paused");
         ask(set.tier.is_none_or(|tier| was.tier == tier), "is updated, and the selector does not fit it");
         ask(!was.is_in_flight(set), "is updated before its last update was seen to end");
