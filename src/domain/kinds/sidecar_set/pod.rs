@@ -87,6 +87,8 @@ pub struct Judged {
     pub is_ready: bool,
     /// Kubelet says that it is ready.
     pub is_in_service: bool,
+    /// The SidecarSet has updated it in place before, to whatever it was then.
+    pub was_updated: bool,
     /// The selector of the update fits it.
     pub is_selected: bool,
     /// A twin that is not at work is to get the empty image, and may.
@@ -148,6 +150,7 @@ impl<'a> SidecarPod<'a> {
             standing,
             is_ready: is_in_service && is_consistent && twins_rest,
             is_in_service,
+            was_updated: self.states.as_ref().is_some_and(|states| states.contains_key(&spec.name)),
             is_selected: self.is_selected(spec),
             needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
             revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),
