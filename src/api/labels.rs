@@ -62,6 +62,10 @@ pub const CONDITION_TRIGGERS_READABLE: &str = "TriggersReadable";
 pub const STATIC_POD_CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// Annotation that marks the mirror Pod of a static Pod.
 pub const STATIC_POD_MIRROR: &str = "kubernetes.io/config.mirror";
+/// What annotations with the AppArmor profile of a container begin with, before its name. The field is newer.
+pub const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// Likewise with its seccomp profile.
+pub const SECCOMP_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 /// CRI label: Pod UID.
 pub const CRI_POD_UID: &str = "io.kubernetes.pod.uid";

@@ -24,6 +24,7 @@ use crate::{
 
 mod checks;
 mod container;
+mod fields;
 mod merge;
 mod pod_level;
 
@@ -149,9 +150,12 @@ fn attempt(pod: &Value, sets: &[&Set<'_>], settings: Settings) -> Result<Attempt
     let mut regular = merge::merged(spec, "containers", regular);
     let of_set = |i: usize| sets.get(i).map_or_else(PodLevel::default, |set| set.pod_level);
     let (resources, remarks) = pod_level::adjust(spec, &mut init, &mut regular, of_set);
-    let all: BTreeSet<&str> = items(spec, "volumes").chain(&volumes).map(name).collect();
+    let all: BTreeMap<&str, &Value> =
+        items(spec, "volumes").chain(&volumes).map(|volume| (name(volume), volume)).collect();
     let reads_priorities = annotations.get(LAUNCH_PRIORITY).is_none_or(|priority| *priority != LAUNCH_PRIORITY_ORDERED);
-    checks::first(spec, &init, &regular, &all, reads_priorities).map_err(|(i, conflict)| (i, conflict.to_string()))?;
+    checks::given(&pod["metadata"]["annotations"], &annotations, sets, (&init, &regular))
+        .and_then(|()| checks::first(spec, &annotations, (&init, &regular), &all, reads_priorities))
+        .map_err(|(i, conflict)| (i, conflict.to_string()))?;
 
     let notes = noted(&annotations, sets, settings.now);
     write_notes(&mut annotations, sets, &notes);
@@ -211,8 +215,10 @@ fn volumes(spec: &Value, sets: &[&Set<'_>]) -> Result<Vec<Value>, Refused> {
     for (i, set) in sets.iter().enumerate() {
         let sidecars = items(set.spec, "initContainers").chain(items(set.spec, "containers"));
         let mounted: BTreeSet<&str> = sidecars
-            .flat_map(|sidecar| items(sidecar, "volumeMounts").chain(items(sidecar, "volumeDevices")))
-            .map(name)
+            .flat_map(|sidecar| {
+                let mounts = items(sidecar, "volumeMounts").chain(items(sidecar, "volumeDevices"));
+                mounts.map(name).chain(checks::read_volumes(sidecar))
+            })
             .collect();
         for volume in items(set.spec, "volumes").filter(|volume| mounted.contains(name(volume))) {
             if items(spec, "volumes").any(|own| name(own) == name(volume)) {
