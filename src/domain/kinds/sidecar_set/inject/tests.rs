@@ -526,7 +526,7 @@ fn decision_36_a_field_that_the_pod_cannot_have_keeps_a_sidecar_out() {
     let short = json!({"terminationGracePeriodSeconds": 10});
     for (field, own, pod, other, why) in [
         ("securityContext.runAsUser", security("runAsUser", json!(0)), windows(), linux(), "the Pod is for Windows"),
-        ("securityContext.runAsGroup", security("runAsGroup", json!(0)), windows(), json!({}), "the Pod is for Windows"),
+        ("securityContext.runAsGroup", security("runAsGroup", json!(0)), windows(), linux(), "the Pod is for Windows"),
         (
             "securityContext.windowsOptions",
             security("windowsOptions", json!({"runAsUserName": "a"})),
