@@ -145,6 +145,8 @@ pub const SIDECAR_SETS_LEFT_OUT: &str = "kruise.rs/sidecarset-left-out";
 /// Annotation on a SidecarSet: what happens where a Pod has resources of its own, as a whole, and the sidecars do not fit
 /// into them. `pad`, the default: the Pod's grow by the sidecars'; `share`: the sidecars live on the Pod's.
 pub const POD_LEVEL_RESOURCES: &str = "kruise.rs/pod-level-resources";
+/// Annotation on a Pod: what was done for that, in words. For people.
+pub const POD_LEVEL_ADJUSTED: &str = "kruise.rs/pod-level-resources-adjusted";
 /// Annotation on a SidecarSet, with the value `evict`: Pods that lack its containers are evicted, a few at a time, where their
 /// controllers make others that have them.
 pub const REPAIR_UNINJECTED: &str = "kruise.rs/repair-uninjected";

@@ -785,12 +785,16 @@ fn pod_level_resources_grow_by_those_of_the_sidecars() {
     let spec = sidecar_of("500m", "600m");
     let (after, outcome) = outcome(&pod_of_one_cpu(), &[set("s", &spec)]);
     assert_eq!(after["spec"]["resources"], json!({"requests": {"cpu": "1500m"}, "limits": {"cpu": "1600m"}}));
-    assert_eq!(
-        outcome.remarks,
-        ["cpu of the Pod as a whole was raised: requests from 1 to 1500m, limits from 1 to 1600m"]
-    );
+    let said = "cpu of the Pod as a whole was raised: requests from 1 to 1500m, limits from 1 to 1600m";
+    assert_eq!(outcome.remarks, [said]);
+    let adjusted = "kruise.rs/pod-level-resources-adjusted";
+    assert_eq!(after["metadata"]["annotations"][adjusted], said, "for who does not see the warning");
+    let again = self::outcome(&after, &[set("s", &spec)]).0;
+    assert_eq!(again["metadata"]["annotations"][adjusted], said, "once more is the same");
     let fits = sidecar_of("200m", "1");
-    assert_eq!(self::after(&pod_of_one_cpu(), &fits)["spec"]["resources"], pod_of_one_cpu()["spec"]["resources"]);
+    let as_it_was = self::after(&pod_of_one_cpu(), &fits);
+    assert_eq!(as_it_was["spec"]["resources"], pod_of_one_cpu()["spec"]["resources"]);
+    assert_eq!(as_it_was["metadata"]["annotations"].get(adjusted), None);
     let limit = sidecar_of("100m", "3");
     assert_eq!(self::after(&pod_of_one_cpu(), &limit)["spec"]["resources"]["limits"]["cpu"], "4");
 }
