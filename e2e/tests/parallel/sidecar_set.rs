@@ -134,7 +134,7 @@ async fn in_place(t: &Test) -> Result<()> {
     the_plugin_knows(t, &name, &after).await
 }
 
-/// What the plugin says of a SidecarSet with one Pod, which has its second image; it takes that back, and restarts the sidecar.
+/// What the plugin says of a SidecarSet whose one Pod has its second image; it takes that back and restarts the sidecar.
 async fn the_plugin_knows(t: &Test, name: &str, pod: &Value) -> Result<()> {
     let target = format!("sidecarset/{name}");
     let counts = format!(

@@ -153,8 +153,10 @@ fn is_on_its_way(pod: &Judged) -> bool {
 /// another image mends what one has broken. One that does not get the new image, because the selector or the partition keeps it
 /// or because it was refused, may be broken for good and holds up no other.
 fn down_before(selected: &[&Judged], most: usize, turns: &Turns<Turn>) -> usize {
-    let was_refused = |pod: &Judged| turns.was_refused(&Turn::Update(pod.facts.name.clone()));
-    let is_down = |pod: &&&Judged| pod.was_updated && !pod.is_in_service && !was_refused(pod);
+    let is_down = |pod: &&&Judged| {
+        let turn = Turn::Update(pod.facts.name.clone());
+        pod.was_updated && !pod.is_in_service && !turns.was_refused(&turn)
+    };
     selected.iter().take(most).filter(is_down).count()
 }
 
