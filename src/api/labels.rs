@@ -62,6 +62,10 @@ pub const CONDITION_TRIGGERS_READABLE: &str = "TriggersReadable";
 pub const STATIC_POD_CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// Annotation that marks the mirror Pod of a static Pod.
 pub const STATIC_POD_MIRROR: &str = "kubernetes.io/config.mirror";
+/// What annotations with the AppArmor profile of a container begin with, before its name. The field is newer.
+pub const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// Likewise with its seccomp profile.
+pub const SECCOMP_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 /// CRI label: Pod UID.
 pub const CRI_POD_UID: &str = "io.kubernetes.pod.uid";
@@ -144,6 +148,8 @@ pub const SIDECAR_SETS_LEFT_OUT: &str = "kruise.rs/sidecarset-left-out";
 /// Annotation on a SidecarSet: what happens where a Pod has resources of its own, as a whole, and the sidecars do not fit
 /// into them. `pad`, the default: the Pod's grow by the sidecars'; `share`: the sidecars live on the Pod's.
 pub const POD_LEVEL_RESOURCES: &str = "kruise.rs/pod-level-resources";
+/// Annotation on a Pod: what was done for that, in words. For people.
+pub const POD_LEVEL_ADJUSTED: &str = "kruise.rs/pod-level-resources-adjusted";
 /// Annotation on a SidecarSet, with the value `evict`: Pods that lack its containers are evicted, a few at a time, where their
 /// controllers make others that have them.
 pub const REPAIR_UNINJECTED: &str = "kruise.rs/repair-uninjected";

@@ -1,5 +1,7 @@
 //! `sidecarset`: the Pods of a SidecarSet, and how they stand.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, Resource,
@@ -14,14 +16,17 @@ use super::{
     rules::{
         JsonPointer,
         exit::{Exit, Stop, of_error},
-        sidecar_set::{Row, hashes, is_active, report, row},
+        sidecar_set::{Row, is_active, report, row},
     },
-    view::print,
+    view::{self, print},
 };
 use crate::{
     api::apps::sidecar_set::SidecarSet,
-    domain::kinds::sidecar_set::matching::{self, Aim, Match},
-    k8s::{name::is_dns_subdomain, path, pod::Labels, selector},
+    domain::kinds::sidecar_set::{
+        matching::{self, Match},
+        spec::Spec,
+    },
+    k8s::{name::is_dns_subdomain, node::NodeView, path, pod::Labels, selector},
 };
 
 /// Show which Pods a SidecarSet selects, which of them have its containers, which are up to date, and why others are not.
@@ -43,7 +48,7 @@ pub(super) async fn run(args: SidecarSetArgs, connection: &ConnectionArgs) -> Re
     let connection = connection.open().await?;
     let set = read(&connection, name).await?;
     let bad = |error: String| Stop::new(Exit::Failed, format!("SidecarSet {name}: {error}"));
-    let aim = Aim::of(&set["spec"]).map_err(|error| bad(error.to_string()))?;
+    let spec = Spec::of(&set).map_err(|error| bad(error.to_string()))?;
     let labels = serde_json::from_value(set["spec"]["selector"].clone()).map_err(|error| bad(error.to_string()))?;
     let api: Api<Namespace> = Api::all(connection.client.clone());
     let namespaces = all_pages("namespaces", ListParams::default(), async |params| api.list(params).await).await?;
@@ -52,17 +57,35 @@ pub(super) async fn run(args: SidecarSetArgs, connection: &ConnectionArgs) -> Re
     let api: Api<Pod> = Api::all(connection.client.clone());
     let selected = ListParams::default().labels(&selector::text_of(&labels));
     let pods = all_pages("pods", selected, async |params| api.list(params).await).await?;
-    let hashes = hashes(&set);
+    let kubelets = kubelets(&connection, &spec).await?;
     let is_meant = |pod: &Value| {
         let own = Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
         let name = pod.text("/metadata/namespace");
         let labels = namespaces.iter().find(|(other, _)| other == name).map(|(_, labels)| labels);
-        aim.fits(matching::Namespace { name, labels }, &own) == Match::Yes
+        spec.aim.fits(matching::Namespace { name, labels }, &own) == Match::Yes
     };
     let pods = pods.into_iter().map(|pod| json!(pod)).filter(|pod| is_active(pod) && is_meant(pod));
-    let rows: Vec<Row> = pods.map(|pod| row(&set, &hashes, &pod)).collect();
+    let kubelet = |pod: &Value| kubelets.get(pod.text("/spec/nodeName")).copied();
+    let rows: Vec<Row> = pods.map(|pod| row(&set, &spec, &pod, kubelet(&pod))).collect();
     print(&report(&set, rows, args.all))?;
     Ok(Exit::Success)
+}
+
+/// The minor versions of kubelets by node, where they matter.
+async fn kubelets(connection: &Connection, spec: &Spec) -> Result<BTreeMap<String, u32>, Stop> {
+    if !spec.sidecars.iter().any(|sidecar| sidecar.is_native) {
+        return Ok(BTreeMap::new());
+    }
+    let api: Api<NodeView> = Api::all(connection.client.clone());
+    match all_pages("nodes", ListParams::default(), async |params| api.list(params).await).await {
+        Ok(nodes) => Ok(nodes.iter().filter_map(|node| Some((node.name().to_owned(), node.kubelet_minor?))).collect()),
+        // All the rest can be said without them.
+        Err(stop) if stop.exit == Exit::Refused => {
+            view::report(&format!("warning: the versions of kubelets are not known: {stop}"));
+            Ok(BTreeMap::new())
+        }
+        Err(stop) => Err(stop),
+    }
 }
 
 fn of_namespace(namespace: &Value) -> (String, Labels) {

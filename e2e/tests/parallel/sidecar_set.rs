@@ -130,7 +130,40 @@ async fn in_place(t: &Test) -> Result<()> {
                 && c.text("/message") == message
         })
     };
-    t.wait_for("Pod", "web", "to say that it can be updated", PATIENCE, says).await.map(drop)
+    t.wait_for("Pod", "web", "to say that it can be updated", PATIENCE, says).await?;
+    the_plugin_knows(t, &name, &after).await
+}
+
+/// What the plugin says of a SidecarSet whose one Pod has its second image; it takes that back and restarts the sidecar.
+async fn the_plugin_knows(t: &Test, name: &str, pod: &Value) -> Result<()> {
+    let target = format!("sidecarset/{name}");
+    let counts = format!(
+        "SidecarSet {name}: 1 Pods matched, 1 injected; 0 uninjected, 0 not upgradable, 0 outdated, 1 updated\n"
+    );
+    let told = t.plugin_exits(0, &["sidecarset", name, "--all"]).await?.stdout;
+    ensure!(told.starts_with(&counts) && told.contains("Latest revision: "), "{told}");
+    ensure!(told.lines().last().is_some_and(|row| row.contains("web") && row.contains("updated")), "{told}");
+    let status = ["rollout", "status", target.as_str(), "--timeout=60s"];
+    let rolled_out = format!("sidecarset \"{name}\" successfully rolled out\n");
+    let told = t.plugin_exits(0, &status).await?.stdout;
+    ensure!(told.ends_with(&rolled_out), "{told}");
+
+    let told = t.plugin_exits(0, &["rollout", "undo", &target]).await?.stdout;
+    ensure!(told.starts_with(&format!("sidecarset.apps.kruise.io/{name} rolled back to revision ")), "{told}");
+    let told = t.plugin_exits(0, &status).await?.stdout;
+    ensure!(told.ends_with(&rolled_out), "{told}");
+    let back = t.get("Pod", "web").await?;
+    let agent = back.array("/spec/containers").iter().find(|container| container.text("/name") == "agent");
+    assert_eq!(agent.map(|agent| agent.text("/image")), Some(&*remote_tag("pause", "e2e")));
+    assert_eq!(back.text("/metadata/uid"), pod.text("/metadata/uid"));
+
+    let restart = ["restart", target.as_str(), "-c", "agent", "--wait", "--timeout", "60s"];
+    let told = t.plugin_exits(0, &restart).await?.stdout;
+    ensure!(told.starts_with("workloadrestart.kruise.rs/") && told.contains("1 of 1 Pods restarted"), "{told}");
+    let restarted = t.get("Pod", "web").await?;
+    assert_eq!(instance(&restarted, "agent").1, instance(&back, "agent").1 + 1);
+    assert_eq!(instance(&restarted, "main"), instance(pod, "main"), "the Pod's own container went on");
+    Ok(())
 }
 
 #[tokio::test]

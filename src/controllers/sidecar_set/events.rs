@@ -15,6 +15,17 @@ const MOST_AT_ONCE: usize = 10;
 /// Between two passes that emit such events.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What an event about a Pod says that was created without the containers, as `all` Pods were.
+fn missed_message(set: &str, all: usize, is_last: bool) -> String {
+    let mut message = format!(
+        "created without the containers of SidecarSet {set}: the webhook was not asked, or it has left them out and says why in an annotation"
+    );
+    if is_last && all > MOST_REPORTED {
+        message += &format!("; so were {all} Pods in all, of which no more get an event");
+    }
+    message
+}
+
 impl Controller {
     /// Emits events about Pods that were created without the containers although the SidecarSet was there.
     pub(super) fn report_missed(&self, job: &Job, pass: &mut Pass) {
@@ -24,7 +35,7 @@ impl Controller {
         let is_missed = |pod: &Arc<PodView>| job.spec.injects && pod.created > Some(set_created);
         let missed: Vec<Arc<PodView>> = pods.filter(is_missed).collect();
         self.count_younger(&job.spec.name, missed.len());
-        let unreported = self.memories.with(&job.key, |memory| {
+        let reported = self.memories.with(&job.key, |memory| {
             let uids: BTreeSet<&str> = missed.iter().map(|pod| pod.uid()).collect();
             memory.reported.retain(|uid| uids.contains(uid.as_str()));
             let room = MOST_REPORTED.saturating_sub(memory.reported.len());
@@ -36,13 +47,12 @@ impl Controller {
                 pass.look_after(Some(PAUSE));
             }
             memory.reported.extend(unreported.iter().map(|pod| pod.uid().to_owned()));
-            unreported
+            (unreported, memory.reported.len())
         });
-        for pod in unreported.unwrap_or_default() {
-            let message = format!(
-                "created without the containers of SidecarSet {}: the webhook was not asked, or it has left them out and says why in an annotation",
-                job.spec.name
-            );
+        let (unreported, reported) = reported.unwrap_or_default();
+        for (i, pod) in unreported.iter().enumerate() {
+            let is_last = reported >= MOST_REPORTED && i + 1 == unreported.len();
+            let message = missed_message(&job.spec.name, missed.len(), is_last);
             self.context.events.warning(&pod.reference(), "SidecarSetMissed", &message);
         }
     }
@@ -60,6 +70,24 @@ impl Controller {
         if before.is_some_and(|before| now > before) {
             let message = format!("{now} Pods cannot be updated in place; the condition Upgradable says why");
             self.pods.normal(&OwnerRef::of(job.set.as_ref()), "NotUpgradablePods", &message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_event_about_missed_pods_says_how_many_there_are() {
+        for (all, is_last, says) in [
+            (MOST_REPORTED + 1, true, Some("; so were 101 Pods in all, of which no more get an event")),
+            (MOST_REPORTED + 1, false, None),
+            (MOST_REPORTED, true, None),
+        ] {
+            let message = missed_message("logs", all, is_last);
+            let rest = message.split_once("in an annotation").unwrap().1;
+            assert_eq!(rest, says.unwrap_or_default(), "{all} {is_last}");
         }
     }
 }

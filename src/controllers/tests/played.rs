@@ -100,9 +100,16 @@ fn is_true(conditions: &[Value], type_: &str) -> bool {
     conditions.iter().any(|condition| condition["type"] == type_ && condition["status"] == "True")
 }
 
-/// What the runtime knows an image by: names that end alike are one image.
-fn known_as(image: &str) -> &str {
-    image.rsplit('/').next().unwrap_or(image)
+/// What the runtime knows an image by: names that end alike are one image, with a digest and without.
+pub(in crate::controllers) fn known_as(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or(image);
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// The digest that the runtime reports of an image that it knows.
+fn digest_of(known: &str) -> String {
+    let hex: String = known.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex:0>64}")
 }
 
 impl Container {
@@ -111,7 +118,7 @@ impl Container {
         let now = mono();
         let known = known_as(&self.image);
         let runs = now >= self.up_at && !known.starts_with("bad");
-        let id = format!("id-of-{known}");
+        let id = format!("id-of-{known}@{}", digest_of(known));
         if runs {
             self.ran = (id.clone(), format!("c://{}/{}", self.image, self.up_at.as_millis()));
         }

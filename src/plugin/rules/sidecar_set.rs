@@ -6,15 +6,18 @@ use serde_json::{Map, Value};
 
 use super::{JsonPointer, table::columns};
 use crate::{
-    api::labels::{
-        CONDITION_SIDECAR_SET_UPGRADABLE, SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SETS_LEFT_OUT,
-    },
+    api::labels::SIDECAR_SETS_LEFT_OUT,
     domain::kinds::sidecar_set::{
-        defaults,
-        hash::Hashes,
-        notes::{self, Notes},
+        notes::{self, PodNotes},
+        pod::{self, NotUpgradable, SidecarPod},
+        spec::Spec,
     },
+    k8s::pod::PodView,
 };
+
+const OTHER_CHANGE: &str = "more than images has changed: only a new Pod gets that";
+const OLD_KUBELET: &str = "its kubelet is older than 1.32 and ignores another image of a native sidecar";
+const UNKNOWN_KUBELET: &str = "it needs a kubelet of 1.32 or newer; that of its node is not known";
 
 /// How a Pod stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,32 +73,43 @@ pub fn has_sidecars(set: &str, pod: &Value) -> bool {
     is_active(pod) && annotations.is_some_and(|annotations| notes::injected(annotations).contains(set))
 }
 
-/// How a Pod of a SidecarSet stands.
-pub fn row(set: &Value, hashes: &Hashes, pod: &Value) -> Row {
+/// How a Pod of a SidecarSet stands, of which `spec` is what the manager reads. `kubelet` is the minor version of its node's
+/// kubelet, if that is known.
+pub fn row(set: &Value, spec: &Spec, pod: &Value, kubelet: Option<u32>) -> Row {
     let none = Map::new();
     let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object).unwrap_or(&none);
-    let name = set.text("/metadata/name");
-    let note = |key: &str| -> Notes { notes::notes(annotations, key).unwrap_or_default() };
-    let (noted, without_image) = (note(SIDECAR_SET_HASH), note(SIDECAR_SET_HASH_WITHOUT_IMAGE));
-    let has = |notes: &Notes, wanted: &str| notes.get(name).is_some_and(|note| note.hash == wanted);
-    let (standing, why) = if !notes::injected(annotations).contains(name) {
-        (Standing::Uninjected, why_uninjected(set, annotations, pod))
-    } else if has(&noted, &hashes.hash) {
-        (Standing::Updated, String::new())
-    } else if !has(&without_image, &hashes.without_image) {
-        (Standing::NotUpgradable, "more than images has changed: only a new Pod gets that".into())
-    } else if let Some(why) = refused(name, pod) {
-        (Standing::NotUpgradable, why)
+    // What cannot be read says nothing.
+    let notes = PodNotes::of_set(annotations, &spec.name).unwrap_or_default();
+    let revision = notes.hashes.get(&spec.name).map(|note| note.controller_revision.clone()).unwrap_or_default();
+    let (standing, why) = if notes::injected(annotations).contains(&spec.name) {
+        let view: PodView = serde_json::from_value(pod.clone()).unwrap_or_default();
+        let seen = SidecarPod { kubelet_minor: kubelet, ..SidecarPod::of(&view, annotations, notes) };
+        stands(set, spec, &seen)
     } else {
-        (Standing::Outdated, why_outdated(set))
+        (Standing::Uninjected, why_uninjected(set, annotations, pod))
     };
     Row {
         namespace: pod.text("/metadata/namespace").to_owned(),
         name: pod.text("/metadata/name").to_owned(),
         standing,
-        revision: noted.get(name).map(|note| note.controller_revision.clone()).unwrap_or_default(),
+        revision,
         why,
     }
+}
+
+/// How a Pod with the containers stands: as the manager judges, whatever its condition says from before.
+fn stands(set: &Value, spec: &Spec, seen: &SidecarPod<'_>) -> (Standing, String) {
+    let is_unknown = seen.kubelet_minor.is_none() && seen.changes_native(spec);
+    let (standing, why) = match seen.judge(spec).standing {
+        pod::Standing::Updated => (Standing::Updated, ""),
+        pod::Standing::NotUpgradable(NotUpgradable::OtherChange) => (Standing::NotUpgradable, OTHER_CHANGE),
+        pod::Standing::NotUpgradable(NotUpgradable::KubeletTooOld) => (Standing::NotUpgradable, OLD_KUBELET),
+        pod::Standing::Waiting | pod::Standing::InFlight => match why_outdated(set) {
+            "" if is_unknown => (Standing::Outdated, UNKNOWN_KUBELET),
+            why => (Standing::Outdated, why),
+        },
+    };
+    (standing, why.to_owned())
 }
 
 fn why_uninjected(set: &Value, annotations: &Map<String, Value>, pod: &Value) -> String {
@@ -115,29 +129,15 @@ fn why_uninjected(set: &Value, annotations: &Map<String, Value>, pod: &Value) ->
     "it was created when the webhook did not answer, or before its labels or the SidecarSet's selectors fitted".into()
 }
 
-/// What the manager has noted on the Pod.
-fn refused(name: &str, pod: &Value) -> Option<String> {
-    let conditions = pod.list("/status/conditions").iter();
-    let mut conditions = conditions.filter(|condition| condition.text("/type") == CONDITION_SIDECAR_SET_UPGRADABLE);
-    let condition = conditions.next()?;
-    let by_set: BTreeMap<String, bool> = serde_json::from_str(condition.text("/message")).unwrap_or_default();
-    (by_set.get(name) == Some(&false)).then(|| condition.text("/reason").to_owned())
-}
-
-fn why_outdated(set: &Value) -> String {
+fn why_outdated(set: &Value) -> &'static str {
     let strategy = |field: &str| set.pointer(&format!("/spec/updateStrategy/{field}"));
     if strategy("type").is_some_and(|kind| kind == "NotUpdate") {
-        return "the SidecarSet updates no Pods".into();
+        return "the SidecarSet updates no Pods";
     }
     if strategy("paused") == Some(&Value::Bool(true)) {
-        return "the update is paused".into();
+        return "the update is paused";
     }
-    String::new()
-}
-
-/// The hashes of a SidecarSet.
-pub fn hashes(set: &Value) -> Hashes {
-    defaults::effective(set).1
+    ""
 }
 
 /// All of it, as text. Pods that are up to date are counted only, unless `all` says otherwise.
@@ -173,7 +173,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::labels::SIDECAR_SETS_INJECTED;
+    use crate::{
+        api::labels::{SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, SIDECAR_SETS_INJECTED},
+        domain::kinds::sidecar_set::{hash::Hashes, upgradable},
+    };
 
     fn set() -> Value {
         json!({"metadata": {"name": "mesh", "creationTimestamp": "2026-01-02T00:00:00Z"},
@@ -188,9 +191,24 @@ mod tests {
             SIDECAR_SET_HASH: note(hash), SIDECAR_SET_HASH_WITHOUT_IMAGE: note(without_image), SIDECAR_SETS_INJECTED: "mesh"}}})
     }
 
+    fn hashes(set: &Value) -> Hashes {
+        Spec::of(set).unwrap().hashes
+    }
+
+    fn told(set: &Value, pod: &Value, kubelet: Option<u32>) -> Row {
+        row(set, &Spec::of(set).unwrap(), pod, kubelet)
+    }
+
     fn judged(set: &Value, pod: &Value) -> (Standing, String) {
-        let row = row(set, &hashes(set), pod);
+        let row = told(set, pod, None);
         (row.standing, row.why)
+    }
+
+    /// With the condition that the manager writes when this SidecarSet can, or cannot, be updated in it.
+    fn marked(mut pod: Value, can: bool) -> Value {
+        let view: PodView = serde_json::from_value(pod.clone()).unwrap();
+        pod["status"] = upgradable::patch(&view, "mesh", can, jiff::Timestamp::UNIX_EPOCH)["status"].clone();
+        pod
     }
 
     #[test]
@@ -198,16 +216,36 @@ mod tests {
         let set = set();
         let Hashes { hash, without_image } = hashes(&set);
         assert_eq!(judged(&set, &pod("p", &hash, &without_image)), (Standing::Updated, String::new()));
-        assert_eq!(judged(&set, &pod("p", "old", &without_image)), (Standing::Outdated, String::new()));
+        let old = pod("p", "old", &without_image);
+        assert_eq!(judged(&set, &old), (Standing::Outdated, String::new()));
+        assert_eq!(judged(&set, &marked(old.clone(), false)), (Standing::Outdated, String::new()), "of a spec before");
         let (standing, why) = judged(&set, &pod("p", "old", "old"));
         assert!(standing == Standing::NotUpgradable && why.contains("only a new Pod"), "{why}");
-        let mut noted = pod("p", "old", &without_image);
-        noted["status"]["conditions"] =
-            json!([{"type": "SidecarSetUpgradable", "reason": "OldKubelet", "message": r#"{"mesh":false}"#}]);
-        assert_eq!(judged(&set, &noted), (Standing::NotUpgradable, "OldKubelet".into()));
         let mut paused = set.clone();
         paused["spec"]["updateStrategy"] = json!({"paused": true});
-        assert_eq!(judged(&paused, &pod("p", "old", &without_image)).1, "the update is paused");
+        assert_eq!(judged(&paused, &old).1, "the update is paused");
+    }
+
+    #[test]
+    fn a_kubelet_that_is_too_old_is_named_before_the_condition_is_written_and_while_the_update_is_paused() {
+        let mut set = set();
+        let native = |image: &str| json!([{"name": "a", "image": image, "restartPolicy": "Always"}]);
+        set["spec"] = json!({"initContainers": native("a:2")});
+        let mut old = pod("p", "old", &hashes(&set).without_image);
+        old["spec"] = json!({"nodeName": "n", "containers": [{"name": "main"}], "initContainers": native("a:1")});
+        let mut paused = set.clone();
+        paused["spec"]["updateStrategy"] = json!({"paused": true});
+        for (set, pod, kubelet, standing, why) in [
+            (&set, old.clone(), Some(31), Standing::NotUpgradable, OLD_KUBELET),
+            (&set, marked(old.clone(), false), Some(31), Standing::NotUpgradable, OLD_KUBELET),
+            (&paused, old.clone(), Some(31), Standing::NotUpgradable, OLD_KUBELET),
+            (&set, marked(old.clone(), false), Some(32), Standing::Outdated, ""),
+            (&paused, old.clone(), None, Standing::Outdated, "the update is paused"),
+            (&set, old.clone(), None, Standing::Outdated, UNKNOWN_KUBELET),
+        ] {
+            let row = told(set, &pod, kubelet);
+            assert_eq!((row.standing, row.why.as_str()), (standing, why), "{kubelet:?}");
+        }
     }
 
     #[test]
@@ -227,7 +265,7 @@ mod tests {
         let Hashes { hash, without_image } = hashes(&set);
         let pods =
             [pod("b", &hash, &without_image), pod("a", "old", &without_image), json!({"metadata": {"name": "z"}})];
-        let rows: Vec<Row> = pods.iter().map(|pod| row(&set, &hashes(&set), pod)).collect();
+        let rows: Vec<Row> = pods.iter().map(|pod| told(&set, pod, None)).collect();
         let text = report(&set, rows.clone(), false);
         assert!(
             text.starts_with(

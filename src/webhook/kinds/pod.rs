@@ -117,6 +117,9 @@ async fn admit_placed(context: &Context, request: &Request, pod: &Value, is_requ
             Outcome::default()
         }
     };
+    if is_required {
+        outcome.left_out.extend(context.sidecars.unreadable(&request.namespace, pod));
+    }
     let combined = combine(&context.gates, pod, &mut outcome, is_required, random);
     if !request.dry_run {
         context.sidecars.count(&outcome);
@@ -534,6 +537,30 @@ mod tests {
         let denied = handle_required(Arc::new(context), request).await.unwrap_err();
         assert!(denied.message.contains("still being read"), "{}", denied.message);
         assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_set_that_cannot_be_read_keeps_pods_out_where_sidecars_are_required_and_nowhere_else() {
+        let gates = FeatureGates::default();
+        let (context, _) =
+            Context::new(gates, crate::runtime::fake_api::nobody(), "kruise-system".into(), Default::default());
+        context.pod_states.know_of_none();
+        context.spreads.know_of_none();
+        let selector = json!({"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]});
+        let odd = json!({"metadata": {"name": "mesh", "uid": "m", "resourceVersion": "1"},
+            "spec": {"namespace": "shop", "selector": selector, "containers": [{"name": "a", "image": "a:1"}]}});
+        context.sidecars.know(&[odd]);
+        let context = Arc::new(context);
+        let request = |namespace: &str| {
+            let object = pod("apps/v1", true, &[]);
+            let request = json!({"uid": "r", "operation": "CREATE", "namespace": namespace, "object": object});
+            serde_json::from_value::<Request>(request).unwrap()
+        };
+        let denied = handle_required(context.clone(), request("shop")).await.unwrap_err();
+        let wanted = "SidecarSet mesh is not injected: it cannot be read: spec.selector: ";
+        assert!(denied.code == 403 && denied.message.starts_with(wanted), "{}", denied.message);
+        assert!(handle_required(context.clone(), request("bank")).await.is_ok(), "it is for another namespace");
+        assert_eq!(handle(context, request("shop")).await.unwrap().warnings, Vec::<String>::new());
     }
 
     /// Nobody reads the SidecarSets then.

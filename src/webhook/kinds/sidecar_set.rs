@@ -52,7 +52,8 @@ pub struct SidecarSetAdmission {
     found: Findings,
 }
 
-/// When an update is judged: its spec, its version or its hashes change, and the object is not being deleted.
+/// When an update is judged: its spec, its version, its hashes or an annotation of ours change, and the object is not being
+/// deleted.
 pub fn on_update(_: &FeatureGates) -> Vec<MatchCondition> {
     let differs = |kind: &str, key: &str| {
         let of = |object: &str| format!("{object}.metadata.?{kind}[?'{key}'].orValue('')");
@@ -64,6 +65,7 @@ pub fn on_update(_: &FeatureGates) -> Vec<MatchCondition> {
         differs("annotations", labels::SIDECAR_SET_HASH),
         differs("annotations", labels::SIDECAR_SET_HASH_WITHOUT_IMAGE),
         differs("annotations", labels::REPAIR_UNINJECTED),
+        differs("annotations", labels::POD_LEVEL_RESOURCES),
     ];
     vec![
         MatchCondition { name: "spec-changed", expression: expression.join(" || ") },

@@ -17,7 +17,7 @@ use crate::{
         labels::{POD_LEVEL_RESOURCES, SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_NAME},
     },
     domain::kinds::sidecar_set::{claims, defaults, inject::PodLevel, matching::Aim, revision},
-    k8s::pod::Labels,
+    k8s::{invalid::Invalid, pod::Labels},
     runtime::watches::StoreIndex,
 };
 
@@ -26,6 +26,8 @@ use crate::{
 pub(super) struct Entry {
     pub name: Arc<str>,
     pub aim: Aim,
+    /// Why it cannot be read, so that nobody knows for which Pods it is. It is injected into none.
+    pub unreadable: Option<Box<str>>,
     /// The spec with its defaults, as JSON.
     spec: Box<str>,
     pub hash: Box<str>,
@@ -75,7 +77,10 @@ impl<'de> Deserialize<'de> for WireSidecarSet {
         let metadata = identity(&object);
         let name = metadata.name.clone().unwrap_or_default();
         let (mut spec, hashes) = defaults::effective(&object);
-        let aim = Aim::of(&spec).map_err(D::Error::custom)?;
+        let (aim, unreadable) = match Aim::of(&spec) {
+            Ok(aim) => (aim, None),
+            Err(Invalid(why)) => (Aim::of_namespaces(&spec), Some(why.into())),
+        };
         // From the content: the status may be of the spec before this one.
         let collisions = object["status"]["collisionCount"].as_i64().and_then(|count| i32::try_from(count).ok());
         let revision = revision::name(&name, &spec, collisions.unwrap_or_default());
@@ -87,6 +92,7 @@ impl<'de> Deserialize<'de> for WireSidecarSet {
         let entry = Entry {
             name: name.into(),
             aim,
+            unreadable,
             spec: spec.to_string().into(),
             hash: hashes.hash.into(),
             hash_without_image: hashes.without_image.into(),

@@ -99,6 +99,8 @@ pub struct Sidecars {
     index: Mutex<Index<Indexed>>,
     /// SidecarSets by the hashes of what they claim.
     claims: Mutex<HashMap<u32, Vec<Arc<Entry>>>>,
+    /// Those that cannot be read, by name.
+    unreadable: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
     /// Held while the namespaces are published: of two writers the later one knows more.
     publishing: Mutex<()>,
     pinned: Pinned,
@@ -173,6 +175,7 @@ impl Sidecars {
             namespaces: Store::new(None),
             index: Mutex::default(),
             claims: Mutex::default(),
+            unreadable: Mutex::default(),
             publishing: Mutex::default(),
             scope: watch::Sender::new(None),
             injections: Family::default(),
@@ -274,8 +277,14 @@ impl Sidecars {
 
     fn changed(&self, change: &Change<'_, WireSidecarSet>) {
         let is_news = match change {
-            Change::Applied { new, .. } => self.put(&new.entry.name, Some(&new.entry)),
-            Change::Deleted(old) => self.put(&old.entry.name, None),
+            Change::Applied { new, .. } => {
+                self.note_unreadable(&new.entry.name, Some(&new.entry));
+                self.put(&new.entry.name, Some(&new.entry))
+            }
+            Change::Deleted(old) => {
+                self.note_unreadable(&old.entry.name, None);
+                self.put(&old.entry.name, None)
+            }
             Change::Undecodable { key, error } => {
                 tracing::error!(sidecar_set = %key.name, error, "this SidecarSet cannot be read and is not injected");
                 self.put(&key.name, None)
@@ -284,6 +293,32 @@ impl Sidecars {
         if is_news {
             self.publish_namespaces();
         }
+    }
+
+    /// Keeps the name of a SidecarSet that cannot be read: an update that admission was not asked about may have made it so.
+    fn note_unreadable(&self, name: &Arc<str>, entry: Option<&Arc<Entry>>) {
+        let mut unreadable = lock(&self.unreadable);
+        match entry.and_then(|entry| Some((entry, entry.unreadable.as_ref()?))) {
+            Some((entry, error)) => {
+                tracing::error!(sidecar_set = %name, %error, "this SidecarSet cannot be read and is not injected");
+                unreadable.insert(name.clone(), entry.clone());
+            }
+            None => drop(unreadable.remove(name)),
+        }
+    }
+
+    /// The SidecarSets that cannot be read and may be for a new Pod of a namespace, for who creates none without its sidecars.
+    pub fn unreadable(&self, namespace: &name::Namespace, pod: &Value) -> Vec<LeftOut> {
+        if !inject::is_open(pod) {
+            return Vec::new();
+        }
+        let held = self.namespaces.get(&ObjectKey::new("", namespace));
+        let of = Namespace { name: namespace, labels: held.as_ref().map(|held| &held.labels) };
+        let left_out = |entry: &Arc<Entry>| {
+            let reason = entry.unreadable.as_ref().filter(|_| entry.aim.is_for(of) != Match::No)?;
+            Some(LeftOut { set: entry.name.to_string(), reason: format!("it cannot be read: {reason}") })
+        };
+        lock(&self.unreadable).values().filter_map(left_out).collect()
     }
 
     /// Puts a SidecarSet into the indexes; None: takes it out. True: there are Pods of other namespaces for them now.

@@ -355,10 +355,43 @@ async fn what_was_injected_and_left_out_is_counted() {
     assert_eq!((count("injected"), count("left_out")), (1, 1));
 }
 
-#[test]
-fn a_sidecar_set_that_cannot_be_read_is_reported_and_injected_no_more() {
-    let odd = set("a", json!({"spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}}));
-    assert!(serde_json::from_value::<WireSidecarSet>(odd).unwrap_err().to_string().contains("spec.selector: "));
+#[tokio::test]
+async fn a_sidecar_set_that_cannot_be_read_is_injected_no_more_and_its_name_is_kept() {
+    let (sidecars, _) = sidecars(&[set("a", json!({}))], nobody);
+    let known = |spec: Value| -> Arc<WireSidecarSet> {
+        Arc::new(serde_json::from_value(set("a", json!({"spec": spec}))).unwrap())
+    };
+    let odd = |more: Value| {
+        let mut spec = json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}});
+        json_patch::merge(&mut spec, &more);
+        known(spec)
+    };
+    let (shop, bank) = (name::Namespace::parse("shop").unwrap(), name::Namespace::parse("bank").unwrap());
+    let left_out = |namespace| sidecars.unreadable(namespace, &pod()).len();
+    let bad = json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Lt"}]}});
+    for (set, of_shop, of_bank) in [
+        (odd(json!({})), 1, 1),
+        (odd(json!({"namespace": "shop"})), 1, 0),
+        // The labels of namespaces are not known.
+        (odd(json!({"namespaceSelector": {"matchLabels": {"tier": "gold"}}})), 1, 1),
+        (known(bad.clone()), 1, 1),
+        (odd(bad), 1, 1),
+    ] {
+        sidecars.changed(&Change::Applied { old: None, new: &set, initial: false });
+        assert_eq!((left_out(&shop), left_out(&bank)), (of_shop, of_bank));
+        assert!(outcome(&sidecars).await.injected.is_empty());
+    }
+    let reason = sidecars.unreadable(&shop, &pod())[0].reason.clone();
+    assert!(reason.starts_with("it cannot be read: spec.namespaceSelector: "), "{reason}");
+    let ended = json!({"metadata": {}, "spec": {}, "status": {"phase": "Failed"}});
+    assert!(sidecars.unreadable(&shop, &ended).is_empty());
+    let good = known(json!({}));
+    sidecars.changed(&Change::Applied { old: None, new: &good, initial: false });
+    assert_eq!((left_out(&shop), outcome(&sidecars).await.injected), (0, vec!["a".to_owned()]));
+    let gone = odd(json!({}));
+    sidecars.changed(&Change::Applied { old: None, new: &gone, initial: false });
+    sidecars.changed(&Change::Deleted(&gone));
+    assert_eq!(left_out(&shop), 0);
 }
 
 #[tokio::test]

@@ -7,15 +7,15 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::k8s::{invalid::Invalid, name::is_dns_label, pod::Labels, selector::Selector, shared};
 
 /// The label that the API server keeps on every Namespace: its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// Which Pods a SidecarSet is for.
-#[derive(Clone, Debug, PartialEq)]
+/// Which Pods a SidecarSet is for. The default is none.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Aim {
     pods: Selector,
     /// None: all.
@@ -65,6 +65,12 @@ impl Aim {
             None => selector("namespaceSelector")?,
         };
         Ok(Self { pods: selector("selector")?.unwrap_or_default(), namespaces })
+    }
+
+    /// From one that cannot be read: for no Pod, with the namespaces if those can be read.
+    pub fn of_namespaces(spec: &Value) -> Self {
+        let namespaces = json!({"namespace": spec["namespace"], "namespaceSelector": spec["namespaceSelector"]});
+        Self::of(&namespaces).unwrap_or_default()
     }
 
     /// Whether it is for a Pod with these labels. An empty selector is for none.
@@ -293,8 +299,6 @@ fn sorted<'a, T: Clone + AsRef<str> + 'a>(sets: impl Iterator<Item = &'a T>) -> 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn labels(value: Value) -> Labels {

@@ -126,7 +126,8 @@ pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
     // Whatever is not updated counts among those that are kept, also what cannot be updated.
     plan.most = pods.len().saturating_sub(kept).saturating_sub(plan.counts.updated).min(selected.len());
     let serves = |pod: &Judged| pod.is_ready || pod.is_in_service && pod.needs_reset && is_refused(&pod.facts.name);
-    let used = pods.iter().filter(|pod| pod.standing == Standing::Updated && !serves(pod)).count();
+    let used = pods.iter().filter(|pod| is_on_its_way(pod) && !serves(pod)).count();
+    let used = used + down_before(&selected, plan.most, turns);
     plan.room = usize::try_from(spec.limit(total)).unwrap_or(0).saturating_sub(used);
     plan.held = held(spec, pods, waiting.len(), &selected, plan.most);
     if plan.reset.iter().all(|pod| is_refused(pod)) {
@@ -137,6 +138,26 @@ pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
         }
     }
     plan
+}
+
+/// Whether a Pod has the containers as they are now, or waits for kubelet to act on an update before that.
+fn is_on_its_way(pod: &Judged) -> bool {
+    match pod.standing {
+        Standing::Updated => true,
+        Standing::InFlight => pod.was_updated,
+        Standing::Waiting | Standing::NotUpgradable(_) => false,
+    }
+}
+
+/// How many Pods an earlier update has taken out of service that are not back. They go first and need no more room, so that
+/// another image mends what one has broken. One that does not get the new image, because the selector or the partition keeps it
+/// or because it was refused, may be broken for good and holds up no other.
+fn down_before(selected: &[&Judged], most: usize, turns: &Turns<Turn>) -> usize {
+    let is_down = |pod: &&&Judged| {
+        let turn = Turn::Update(pod.facts.name.clone());
+        pod.was_updated && !pod.is_in_service && !turns.was_refused(&turn)
+    };
+    selected.iter().take(most).filter(is_down).count()
 }
 
 fn marks(pods: &[Judged], turns: &Turns<Turn>) -> Vec<(String, bool)> {
@@ -269,6 +290,7 @@ mod tests {
             standing,
             is_ready,
             is_in_service: is_ready,
+            was_updated: false,
             is_selected: true,
             needs_reset: false,
             revision: String::new(),
@@ -421,6 +443,41 @@ mod tests {
     }
 
     #[test]
+    fn decision_35_what_an_earlier_update_has_taken_out_of_service_counts_until_it_is_back() {
+        let with = |old: Judged| {
+            let mut pods = waiting(3);
+            pods.push(Judged { was_updated: true, ..old });
+            pods
+        };
+        let down = || pod("old", Standing::Waiting, false);
+        let one = spec(json!({}));
+        for (old, wanted) in [
+            (down(), Some("old")),
+            (pod("old", Standing::Waiting, true), Some("p0")),
+            (pod("old", Standing::InFlight, false), None),
+            // Kubelet has not acted yet.
+            (Judged { is_in_service: true, ..pod("old", Standing::InFlight, false) }, None),
+            (Judged { is_selected: false, ..down() }, Some("p0")),
+            (pod("old", Standing::NotUpgradable(NotUpgradable::OtherChange), false), Some("p0")),
+        ] {
+            let pods = with(old);
+            let wanted: Vec<&str> = wanted.into_iter().collect();
+            assert_eq!(taken(&plan(&one, &pods), &[]), wanted, "{:?}", pods[3]);
+        }
+        let mut turns = Turns::default();
+        turns.refused(Turn::Update("old".into()));
+        let refused = super::plan(&one, &with(down()), &turns);
+        assert_eq!(taken(&refused, &["old"]), ["p0"], "one that cannot be written holds up no other");
+        let mut pods = with(down());
+        for pod in &mut pods[..3] {
+            pod.facts.labels = serde_json::from_value(json!({"first": "1"})).unwrap();
+        }
+        let weights = json!({"weightPriority": [{"weight": 5, "matchSelector": {"matchLabels": {"first": "1"}}}]});
+        let kept = spec(json!({"partition": 1, "priorityStrategy": weights}));
+        assert_eq!(taken(&plan(&kept, &pods), &[]), ["p0"], "neither does one that the partition keeps");
+    }
+
+    #[test]
     fn d17_an_update_under_way_is_waited_for_and_is_no_refusal() {
         let pods = [pod("a", Standing::InFlight, true)];
         let plan = plan(&spec(json!({})), &pods);
@@ -517,22 +574,27 @@ mod tests {
         #[test]
         fn limits_hold_and_nothing_stands_still(
             limit in 0..101_u32, partition in 0..101_u32,
-            states in prop::collection::vec((0..4_u8, any::<bool>()), 1..30)
+            states in prop::collection::vec((0..4_u8, any::<bool>(), any::<bool>()), 1..30)
         ) {
             let spec = spec(json!({"maxUnavailable": format!("{limit}%"), "partition": format!("{partition}%")}));
-            let pods: Vec<Judged> = states.iter().enumerate().map(|(i, (standing, ready))| {
+            let pods: Vec<Judged> = states.iter().enumerate().map(|(i, (standing, ready, was_updated))| {
                 let standing = match standing {
                     0 => Standing::Updated,
                     1 => Standing::InFlight,
                     2 => Standing::NotUpgradable(NotUpgradable::OtherChange),
                     _ => Standing::Waiting,
                 };
-                pod(&format!("p{i}"), standing, *ready)
+                Judged { was_updated: *was_updated, ..pod(&format!("p{i}"), standing, *ready) }
             }).collect();
             let plan = plan(&spec, &pods);
             let taken = taken(&plan, &[]);
             let find = |name: &String| pods.iter().find(|pod| pod.facts.name == *name).unwrap();
-            let down = pods.iter().filter(|pod| pod.standing == Standing::Updated && !pod.is_ready).count();
+            let is_on_its_way = |pod: &Judged| {
+                pod.standing == Standing::Updated || pod.standing == Standing::InFlight && pod.was_updated
+            };
+            let down = pods.iter().filter(|pod| is_on_its_way(pod) && !pod.is_ready).count();
+            let is_down = |next: &&Next| !next.is_in_service && find(&next.name).was_updated;
+            let down = down + plan.update.iter().take(plan.most).filter(is_down).count();
             let served = taken.iter().filter(|name| find(name).is_in_service).count();
             let most = usize::try_from(spec.limit(i32::try_from(pods.len()).unwrap())).unwrap();
             prop_assert!(served + down <= most.max(down));

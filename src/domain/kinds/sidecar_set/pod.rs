@@ -11,7 +11,10 @@ use super::{
     upgradable,
 };
 use crate::{
-    domain::pod::order::{Candidate, Phase},
+    domain::pod::{
+        inplace::is_same_image,
+        order::{Candidate, Phase},
+    },
     k8s::{image::ImageRef, pod::PodView},
 };
 
@@ -84,6 +87,8 @@ pub struct Judged {
     pub is_ready: bool,
     /// Kubelet says that it is ready.
     pub is_in_service: bool,
+    /// The SidecarSet has updated it in place before, to whatever it was then.
+    pub was_updated: bool,
     /// The selector of the update fits it.
     pub is_selected: bool,
     /// A twin that is not at work is to get the empty image, and may.
@@ -145,6 +150,7 @@ impl<'a> SidecarPod<'a> {
             standing,
             is_ready: is_in_service && is_consistent && twins_rest,
             is_in_service,
+            was_updated: self.states.as_ref().is_some_and(|states| states.contains_key(&spec.name)),
             is_selected: self.is_selected(spec),
             needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
             revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),
@@ -212,23 +218,29 @@ impl<'a> SidecarPod<'a> {
     }
 
     /// Whether a container runs the image of its spec, as far as can be told.
+    ///
+    /// Kubelet makes another instance for any other text of an image, also for one that names what runs already. So where the
+    /// instance before the update was noted, another one tells; digests and names are compared only where none was.
     fn is_consistent(&self, spec: &Spec, name: &str) -> bool {
         let (Some(container), Some(status)) = (self.view.container(name), self.view.container_status(name)) else {
             return false;
         };
-        if let Some(wanted) = ImageRef::parse(&container.image).and_then(|image| image.digest) {
-            // Behind a mirror the repository is another one.
-            return status.image_id.ends_with(wanted);
-        }
-        let Some(states) = &self.states else { return false };
+        // Behind a mirror the repository is another one.
+        let wanted = ImageRef::parse(&container.image).and_then(|image| image.digest);
+        let has_digest = wanted.is_some_and(|wanted| status.image_id.ends_with(wanted));
+        let Some(states) = &self.states else { return has_digest };
         let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(name));
-        let Some(before) = before.filter(|before| *before.image_id == *status.image_id) else { return true };
-        // The same digest: kubelet has made another instance of what it has seen. Only where instances were not noted the name
-        // that runs decides: the runtime may have known the image by the new name before.
-        if !before.container_id.is_empty() && !status.container_id.is_empty() {
-            return *before.container_id != *status.container_id && !self.view.kubelet_is_behind;
+        // It was never updated: it runs what it was created with, whatever digest the runtime reports of that.
+        let Some(before) = before else { return true };
+        if self.view.kubelet_is_behind {
+            return false;
         }
-        self.running.get(name).is_some_and(|running| is_same_image(running, &container.image))
+        if !before.container_id.is_empty() && !status.container_id.is_empty() {
+            return *before.container_id != *status.container_id;
+        }
+        // The runtime may have known the image by the new name before.
+        let has_name = || self.running.get(name).is_some_and(|running| is_same_image(running, &container.image));
+        *before.image_id != *status.image_id || has_digest || has_name()
     }
 
     /// The twin that is not at work.
@@ -254,15 +266,6 @@ impl<'a> SidecarPod<'a> {
 struct Resting {
     name: String,
     is_empty: bool,
-}
-
-/// Whether two texts name one image: `nginx:1` and `docker.io/library/nginx:1` do.
-pub(super) fn is_same_image(a: &str, b: &str) -> bool {
-    let full = |text: &str| {
-        let image = ImageRef::parse(text)?;
-        Some((image.repository(), image.slot().to_owned()))
-    };
-    a == b || full(a).is_some_and(|a| Some(a) == full(b))
 }
 
 #[cfg(test)]

@@ -21,6 +21,10 @@ pub struct Before {
     /// write it.
     #[serde(rename = "containerID", deserialize_with = "null::as_default", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
+    /// What the spec said when kubelet made that instance: for the same text it makes no other one. OpenKruise does not
+    /// write it.
+    #[serde(deserialize_with = "null::as_default", skip_serializing_if = "String::is_empty")]
+    pub image: String,
 }
 
 /// The last update by one SidecarSet.

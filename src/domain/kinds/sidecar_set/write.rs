@@ -17,6 +17,7 @@ use crate::{
         apps::sidecar_set::PATCH_MERGE_JSON,
         labels::{SIDECAR_SET_VERSION_ALT_PREFIX, SIDECAR_SET_VERSION_PREFIX},
     },
+    domain::pod::inplace::is_same_image,
     k8s::{
         image::ImageRef,
         invalid::Invalid,
@@ -244,15 +245,19 @@ impl<'a> Change<'a> {
             let text = |key: &str| {
                 self.status(container).and_then(|status| status.get(key)?.as_str()).unwrap_or_default().to_owned()
             };
-            let mut before = Before { image_id: text("imageID"), container_id: text("containerID") };
+            let (image_id, container_id) = (text("imageID"), text("containerID"));
+            let earlier = state.last_container_statuses.get(container);
+            let unseen = earlier.filter(|earlier| earlier.container_id == container_id);
+            let made_of = match unseen {
+                Some(earlier) => earlier.image.clone(),
+                None => self.image(container).unwrap_or_default().to_owned(),
+            };
             // Kubelet has not acted on the update before this one, and may never: for the image that runs it makes no
             // other instance. The name of the image tells then.
-            let earlier = state.last_container_statuses.get(container);
-            let is_unseen = earlier.is_some_and(|earlier| earlier.container_id == before.container_id);
-            if is_unseen && pod::is_same_image(&text("image"), image) {
-                before.container_id.clear();
-            }
-            state.last_container_statuses.insert(container.clone(), before);
+            let is_back = made_of == *image || is_same_image(&text("image"), image);
+            let is_awaited = unseen.is_none() || !is_back;
+            let container_id = if is_awaited { container_id } else { String::new() };
+            state.last_container_statuses.insert(container.clone(), Before { image_id, container_id, image: made_of });
         }
         states::write(&all, &mut self.annotations);
     }

@@ -16,6 +16,7 @@ use crate::{
         kinds::sidecar_set::{
             expression::{Expression, Variable},
             hash::is_native_sidecar,
+            inject::PodLevel,
             repair::EVICT,
             resources,
         },
@@ -58,7 +59,8 @@ pub(super) fn judge(object: &Value, is_new: bool) -> Findings {
     found.selector(spec, "spec.", "selector");
     namespaces(&mut found, spec);
     version(&mut found, metadata, spec);
-    repair(&mut found, metadata);
+    one_of(&mut found, metadata, labels::REPAIR_UNINJECTED, &[EVICT]);
+    one_of(&mut found, metadata, labels::POD_LEVEL_RESOURCES, &PodLevel::NAMES);
     containers(&mut found, spec);
     for key in ["volumes", "imagePullSecrets"] {
         bounded(&mut found, spec, "spec.", key);
@@ -95,11 +97,11 @@ fn namespaces(found: &mut Findings, spec: &Object) {
     }
 }
 
-fn repair(found: &mut Findings, metadata: &Object) {
-    let key = labels::REPAIR_UNINJECTED;
+/// An annotation of ours is one of some words.
+fn one_of(found: &mut Findings, metadata: &Object, key: &str, words: &[&str]) {
     let value = metadata.get("annotations").and_then(|annotations| annotations.get(key)?.as_str());
-    if let Some(value) = value.filter(|value| *value != EVICT) {
-        let message = format!("{} is not allowed; want {EVICT}, or leave it out", show_text(value));
+    if let Some(value) = value.filter(|value| !words.contains(value)) {
+        let message = format!("{} is not allowed; want {}, or leave it out", show_text(value), words.join(" or "));
         found.deny(format!("metadata.annotations[{key}]"), message);
     }
 }

@@ -51,14 +51,26 @@ fn a_set_gets_its_defaults_and_hashes() {
 }
 
 #[test]
-fn how_missed_pods_are_repaired_is_a_word_that_is_known() {
-    for (value, wanted) in [("evict", vec![]), ("true", vec!["metadata.annotations[kruise.rs/repair-uninjected]"])] {
+fn annotations_that_say_what_is_done_have_words_that_are_known() {
+    let (repair, level) = (labels::REPAIR_UNINJECTED, labels::POD_LEVEL_RESOURCES);
+    for (key, value, wanted) in [
+        (repair, "evict", None),
+        (repair, "true", Some("\"true\" is not allowed; want evict, or leave it out")),
+        (level, "pad", None),
+        (level, "share", None),
+        (level, "shared", Some("\"shared\" is not allowed; want pad or share, or leave it out")),
+    ] {
         let mut object = set(json!({}));
-        object["metadata"]["annotations"] = json!({labels::REPAIR_UNINJECTED: value});
-        assert_eq!(causes(&check(request(object, None)).unwrap().found), wanted);
+        object["metadata"]["annotations"] = json!({key: value});
+        let found = check(request(object, None)).unwrap().found;
+        let told: Vec<(&str, &str)> =
+            found.causes.iter().map(|cause| (cause.field.as_str(), cause.message.as_str())).collect();
+        let field = format!("metadata.annotations[{key}]");
+        let wanted: Vec<(&str, &str)> = wanted.into_iter().map(|message| (field.as_str(), message)).collect();
+        assert_eq!(told, wanted);
+        let judged = &on_update(&FeatureGates::default())[0].expression;
+        assert!(judged.contains(key), "an update that changes nothing else is judged too");
     }
-    let judged = &on_update(&FeatureGates::default())[0].expression;
-    assert!(judged.contains(labels::REPAIR_UNINJECTED), "an update that changes nothing else is judged too");
 }
 
 #[test]

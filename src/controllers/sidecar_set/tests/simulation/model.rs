@@ -156,6 +156,8 @@ pub(super) struct Member {
     /// Kubelet says that it is ready.
     serves: bool,
     injected: BTreeSet<String>,
+    /// SidecarSets that have updated it in place.
+    updated_by: BTreeSet<String>,
     /// The hash that is noted, by SidecarSet, and the revision.
     notes: BTreeMap<String, (String, String)>,
     /// The twin at work, by sidecar.
@@ -209,6 +211,7 @@ impl Member {
                 .flat_map(|text| text.split(','))
                 .map(str::to_owned)
                 .collect(),
+            updated_by: members(object(labels::SIDECAR_SET_IN_PLACE_STATE)).into_iter().map(|(set, _)| set).collect(),
             notes: members(object(labels::SIDECAR_SET_HASH))
                 .into_iter()
                 .map(|(set, note)| (set, (text(&note["hash"]), text(&note["controllerRevision"]))))
@@ -372,7 +375,7 @@ struct Course<'a> {
     pass: &'a PassSeen,
     born: &'a BTreeMap<String, BTreeMap<String, Shape>>,
     known: BTreeMap<String, Member>,
-    /// UIDs of Pods that were down already when they were updated in this pass: they cost nothing.
+    /// UIDs of Pods that something else had taken down already when they were updated in this pass: they cost nothing.
     free: BTreeSet<String>,
 }
 
@@ -468,6 +471,13 @@ impl Course<'_> {
         };
         ask(is.hash(set) == self.hash, "gets the hash of something else");
         ask(is.has_images(set), "gets the hash, and not the images");
+        let is_respelled = |name: &String| {
+            let (before, after) = (was.image(name), is.image(name));
+            before != after && played::known_as(before) == played::known_as(after)
+        };
+        if set.names().iter().any(is_respelled) {
+            acts.note("updates to the image that runs");
+        }
         ask(!set.paused, "is updated, and the update is paused");
         ask(set.tier.is_none_or(|tier| was.tier == tier), "is updated, and the selector does not fit it");
         ask(!was.is_in_flight(set), "is updated before its last update was seen to end");
@@ -487,13 +497,49 @@ impl Course<'_> {
                 let is_new = pod.hash(set) == self.hash && !self.free.contains(&pod.uid);
                 is_new && !pod.is_ready(set) && !may_run_both(pod)
             };
-            let down = self.managed().filter(is_down).count();
+            let down = self.managed().filter(is_down).count() + self.down_before();
             ask(down < set.limit(all), "is taken, and as many as may be are unavailable");
             acts.note("taken out of service");
         } else {
             acts.note("updated while down");
-            self.free.insert(was.uid.clone());
+            let was_counted = self.pass.knew.get(&was.key).is_some_and(|knew| self.is_down_before(knew));
+            if !was_counted {
+                self.free.insert(was.uid.clone());
+            }
         }
+    }
+
+    /// How many Pods an earlier update by the SidecarSet has taken down, as far as the pass knew when it began, and that have
+    /// not been updated since.
+    fn down_before(&self) -> usize {
+        let is_old = |pod: &Member| self.known.get(&pod.key).is_none_or(|now| now.hash(self.set) != self.hash);
+        self.pass.knew.values().filter(|pod| self.is_down_before(pod) && is_old(pod)).count()
+    }
+
+    /// Whether a Pod is down because of an earlier update, and gets another one or is about to end that one. What is kept by a
+    /// partition or was refused, by a budget too, is not waited for.
+    fn is_down_before(&self, pod: &Member) -> bool {
+        let set = self.set;
+        let gets_next = !pod.serves && set.kept(1) == 0 && set.tier.is_none_or(|tier| pod.tier == tier);
+        self.is_upgradable(pod)
+            && pod.updated_by.contains(set.name)
+            && !pod.is_ready(set)
+            && pod.namespace != GUARDED
+            && (pod.is_in_flight(set) || gets_next)
+    }
+
+    /// Whether an older Pod can be brought up to date in place, and no write of it was refused.
+    fn is_upgradable(&self, pod: &Member) -> bool {
+        let set = self.set;
+        let shape = self.born.get(&pod.uid).and_then(|of| of.get(set.name));
+        let is_too_old = self.pass.kubelets.get(&pod.node).is_some_and(|minor| *minor < 32);
+        let is_native = set.parts().iter().any(|part| part.native && pod.image(part.name) != part.image);
+        let is_for = set.selects(&pod.app, &pod.namespace, &self.pass.teams) && pod.has(set);
+        is_for
+            && pod.hash(set) != self.hash
+            && shape == Some(&set.shape)
+            && !(is_native && is_too_old)
+            && !self.pass.refused.contains(&pod.key)
     }
 }
 
@@ -572,17 +618,7 @@ impl Course<'_> {
     /// Whether a Pod waits for its update as far as the pass knew when it began, and nothing is in its way.
     fn waits(&self, pod: &Member) -> bool {
         let set = self.set;
-        let shape = self.born.get(&pod.uid).and_then(|of| of.get(set.name));
-        let is_too_old = self.pass.kubelets.get(&pod.node).is_some_and(|minor| *minor < 32);
-        let is_native = set.parts().iter().any(|part| part.native && pod.image(part.name) != part.image);
-        let is_for = set.selects(&pod.app, &pod.namespace, &self.pass.teams) && pod.has(set);
-        is_for
-            && set.tier.is_none_or(|tier| pod.tier == tier)
-            && pod.hash(set) != self.hash
-            && shape == Some(&set.shape)
-            && !(is_native && is_too_old)
-            && pod.is_settled(set)
-            && !self.pass.refused.contains(&pod.key)
+        self.is_upgradable(pod) && set.tier.is_none_or(|tier| pod.tier == tier) && pod.is_settled(set)
     }
 
     /// Pods that are updated while others wait that come before them. What a budget or the API server refuses leaves its place to

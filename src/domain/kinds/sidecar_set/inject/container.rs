@@ -102,8 +102,15 @@ impl<'a> Subject<'a> {
         let mounts = list("volumeMounts").map(|mount| &mount["mountPath"]);
         let devices = list("volumeDevices").map(|device| &device["devicePath"]);
         let mut taken: HashSet<String> = mounts.chain(devices).map(Value::to_string).collect();
+        // A container has each volume as one device.
+        let mut names: HashSet<String> = list("volumeDevices").map(|device| name(device).to_owned()).collect();
         let all = self.apps().flat_map(|app| items(app, "volumeDevices"));
-        all.filter(|device| taken.insert(device["devicePath"].to_string())).cloned().collect()
+        let new = all.filter(|device| {
+            !names.contains(name(device))
+                && taken.insert(device["devicePath"].to_string())
+                && names.insert(name(device).to_owned())
+        });
+        new.cloned().collect()
     }
 
     /// The sidecar's variables, then the mark, then what it takes over, of which the first of a name counts.

@@ -18,12 +18,15 @@ use super::{
     notes::{Injected, PodNotes},
 };
 use crate::{
-    api::labels::{LAUNCH_PRIORITY, LAUNCH_PRIORITY_ORDERED, SIDECAR_SETS_LEFT_OUT, STATIC_POD_MIRROR},
+    api::labels::{
+        LAUNCH_PRIORITY, LAUNCH_PRIORITY_ORDERED, POD_LEVEL_ADJUSTED, SIDECAR_SETS_LEFT_OUT, STATIC_POD_MIRROR,
+    },
     k8s::{limits::MOST_ANNOTATIONS, pointer::escaped},
 };
 
 mod checks;
 mod container;
+mod fields;
 mod merge;
 mod pod_level;
 
@@ -35,6 +38,8 @@ pub const MOST_SETS: usize = 100;
 /// The most bytes of a reason on a Pod, and the most reasons.
 const MOST_REASON: usize = 300;
 const MOST_REASONS: usize = 20;
+/// The most characters of what is noted about resources.
+const MOST_REMARKS: usize = 1000;
 
 /// A SidecarSet that is for a Pod, in the revision that the Pod gets.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +118,8 @@ pub fn inject(pod: &Value, sets: &[Set<'_>], left_out: Vec<LeftOut>, settings: S
     outcome.injected = sets.iter().map(|set| set.name.to_owned()).collect();
     let Attempt { mut annotations, patch, remarks } = done;
     note_left_out(&mut annotations, &outcome.left_out);
+    // The creator of a Pod is mostly a controller, which shows no warning to anybody.
+    note(&mut annotations, POD_LEVEL_ADJUSTED, remarks.join("; ").chars().take(MOST_REMARKS).collect());
     outcome.patch = annotation_operations(pod, &annotations);
     outcome.patch.extend(patch);
     outcome.remarks = remarks;
@@ -149,13 +156,16 @@ fn attempt(pod: &Value, sets: &[&Set<'_>], settings: Settings) -> Result<Attempt
     let mut regular = merge::merged(spec, "containers", regular);
     let of_set = |i: usize| sets.get(i).map_or_else(PodLevel::default, |set| set.pod_level);
     let (resources, remarks) = pod_level::adjust(spec, &mut init, &mut regular, of_set);
-    let all: BTreeSet<&str> = items(spec, "volumes").chain(&volumes).map(name).collect();
+    let all: BTreeMap<&str, &Value> =
+        items(spec, "volumes").chain(&volumes).map(|volume| (name(volume), volume)).collect();
     let reads_priorities = annotations.get(LAUNCH_PRIORITY).is_none_or(|priority| *priority != LAUNCH_PRIORITY_ORDERED);
-    checks::first(spec, &init, &regular, &all, reads_priorities).map_err(|(i, conflict)| (i, conflict.to_string()))?;
+    checks::given(&pod["metadata"]["annotations"], &annotations, sets, (&init, &regular))
+        .and_then(|()| checks::first(spec, &annotations, (&init, &regular), &all, reads_priorities))
+        .map_err(|(i, conflict)| (i, conflict.to_string()))?;
 
     let notes = noted(&annotations, sets, settings.now);
     write_notes(&mut annotations, sets, &notes);
-    let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    let bytes = size(&annotations);
     if bytes > MOST_ANNOTATIONS
         && let Some(last) = sets.len().checked_sub(1)
     {
@@ -211,8 +221,10 @@ fn volumes(spec: &Value, sets: &[&Set<'_>]) -> Result<Vec<Value>, Refused> {
     for (i, set) in sets.iter().enumerate() {
         let sidecars = items(set.spec, "initContainers").chain(items(set.spec, "containers"));
         let mounted: BTreeSet<&str> = sidecars
-            .flat_map(|sidecar| items(sidecar, "volumeMounts").chain(items(sidecar, "volumeDevices")))
-            .map(name)
+            .flat_map(|sidecar| {
+                let mounts = items(sidecar, "volumeMounts").chain(items(sidecar, "volumeDevices"));
+                mounts.map(name).chain(checks::read_volumes(sidecar))
+            })
             .collect();
         for volume in items(set.spec, "volumes").filter(|volume| mounted.contains(name(volume))) {
             if items(spec, "volumes").any(|own| name(own) == name(volume)) {
@@ -273,11 +285,20 @@ fn note_left_out(annotations: &mut Map<String, Value>, left_out: &[LeftOut]) {
     let cut = |text: &str| text.chars().take(MOST_REASON).collect::<String>();
     let reasons: BTreeMap<&str, String> =
         left_out.iter().take(MOST_REASONS).map(|left| (left.set.as_str(), cut(&left.reason))).collect();
-    let text = serde_json::to_string(&reasons).unwrap_or_default();
-    let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
-    if !reasons.is_empty() && bytes + text.len() + SIDECAR_SETS_LEFT_OUT.len() <= MOST_ANNOTATIONS {
-        annotations.insert(SIDECAR_SETS_LEFT_OUT.into(), text.into());
+    let text = if reasons.is_empty() { None } else { serde_json::to_string(&reasons).ok() };
+    note(annotations, SIDECAR_SETS_LEFT_OUT, text.unwrap_or_default());
+}
+
+/// Notes a text, unless there is none or it does not fit.
+fn note(annotations: &mut Map<String, Value>, key: &str, text: String) {
+    if !text.is_empty() && size(annotations) + key.len() + text.len() <= MOST_ANNOTATIONS {
+        annotations.insert(key.into(), text.into());
     }
+}
+
+/// The bytes of annotations.
+fn size(annotations: &Map<String, Value>) -> usize {
+    annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum()
 }
 
 fn annotation_operations(pod: &Value, wanted: &Map<String, Value>) -> Vec<Value> {

@@ -17,13 +17,15 @@ pub enum PodLevel {
     Share,
 }
 
+const SHARE: &str = "share";
+
 impl PodLevel {
     /// The values that the annotation may have.
-    pub const NAMES: [&str; 2] = ["pad", "share"];
+    pub const NAMES: [&str; 2] = ["pad", SHARE];
 
-    /// From the annotation of a SidecarSet. What is not known is the default.
+    /// From the annotation of a SidecarSet. What is not known, where admission was not asked, is the default.
     pub fn of(annotation: Option<&str>) -> Self {
-        if annotation == Some("share") { Self::Share } else { Self::Pad }
+        if annotation == Some(SHARE) { Self::Share } else { Self::Pad }
     }
 }
 

@@ -13,7 +13,12 @@ fn pod() -> Value {
             {"name": "main", "image": "main:1", "futureField": 2, "env": [{"name": "A", "value": "1"}, {"name": "POD", "value": "p"}],
                 "volumeMounts": [{"name": "data", "mountPath": "/data", "subPathExpr": "x/$(POD)"}, {"name": "tmp", "mountPath": "/tmp"}],
                 "volumeDevices": [{"name": "disk", "devicePath": "/dev/disk"}]}],
-            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}, {"name": "disk", "emptyDir": {}}]}})
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}, claim("disk")]}})
+}
+
+/// A volume that can be a device.
+fn claim(name: &str) -> Value {
+    json!({"name": name, "persistentVolumeClaim": {"claimName": name}})
 }
 
 fn sidecar(name: &str) -> Value {
@@ -112,14 +117,11 @@ fn a13_own_mounts_win_over_shared_ones() {
     let mut own = sidecar("own");
     own["shareVolumePolicy"] = json!({"type": "enabled"});
     own["volumeMounts"] = json!([{"name": "mine", "mountPath": "/data"}]);
-    own["volumeDevices"] = json!([{"name": "mine", "devicePath": "/tmp"}]);
-    let after = after(
-        &pod(),
-        &json!({"containers": [own], "volumes": [
-        {"name": "mine", "emptyDir": {}}, {"name": "unused", "emptyDir": {}}]}),
-    );
+    own["volumeDevices"] = json!([{"name": "block", "devicePath": "/tmp"}]);
+    let volumes = json!([{"name": "mine", "emptyDir": {}}, claim("block"), {"name": "unused", "emptyDir": {}}]);
+    let after = after(&pod(), &json!({"containers": [own], "volumes": volumes}));
     assert_eq!(after["spec"]["containers"][0]["volumeMounts"], json!([{"name": "mine", "mountPath": "/data"}]));
-    assert_eq!(names(&after, "volumes"), ["data", "tmp", "disk", "mine"], "only what is mounted");
+    assert_eq!(names(&after, "volumes"), ["data", "tmp", "disk", "mine", "block"], "only what is mounted");
 }
 
 #[test]
@@ -473,7 +475,251 @@ fn ports_of_the_node_that_are_taken_keep_a_sidecar_out() {
     let spec = json!({"containers": [own]});
     after(&pod, &spec);
     pod["spec"]["hostNetwork"] = true.into();
-    assert_eq!(reason(&pod, &spec), "container own uses port 80 of the node, as another container of the Pod does");
+    assert_eq!(reason(&pod, &spec), "container own uses port 80 of the node, which is used already in the Pod");
+}
+
+#[test]
+fn on_the_network_of_the_node_ports_are_those_of_the_node() {
+    let with = |list: &str, ports: Value| {
+        let mut own = sidecar("own");
+        own["ports"] = ports;
+        json!({list: [own]})
+    };
+    let twice = json!([{"containerPort": 80}, {"containerPort": 80, "name": "b"}]);
+    let other = json!([{"containerPort": 80, "hostPort": 8080}]);
+    let on_node = of_pod(&json!({"hostNetwork": true}));
+    for (spec, wanted) in [
+        (with("containers", json!([{"containerPort": 80, "hostPort": 80}])), None),
+        (
+            with("containers", other.clone()),
+            Some("uses port 8080 of the node for its port 80; in a Pod on the node's network both are one"),
+        ),
+        // Of init containers nobody asks for that.
+        (with("initContainers", other), None),
+        (with("containers", twice.clone()), Some("uses port 80 of the node, which is used already in the Pod")),
+        (with("initContainers", twice), Some("uses port 80 of the node, which is used already in the Pod")),
+    ] {
+        after(&pod(), &spec);
+        match wanted {
+            Some(wanted) => assert_eq!(reason(&on_node, &spec), format!("container own {wanted}")),
+            None => drop(after(&on_node, &spec)),
+        }
+    }
+}
+
+/// The Pod with another spec in part.
+fn of_pod(changes: &Value) -> Value {
+    let mut pod = pod();
+    json_patch::merge(&mut pod["spec"], changes);
+    pod
+}
+
+/// Each with a Pod that cannot have the field, and one that can.
+#[test]
+fn decision_36_a_field_that_the_pod_cannot_have_keeps_a_sidecar_out() {
+    let windows = || json!({"os": {"name": "windows"}});
+    let linux = || json!({"os": {"name": "linux"}});
+    let security = |field: &str, value: Value| json!({"securityContext": {field: value}});
+    let host_process = |is: bool| security("windowsOptions", json!({"hostProcess": is}));
+    let signal = |signal: &str| json!({"lifecycle": {"stopSignal": signal}});
+    let sleep = |hook: &str| json!({"lifecycle": {hook: {"sleep": {"seconds": 20}}}});
+    let short = json!({"terminationGracePeriodSeconds": 10});
+    for (field, own, pod, other, why) in [
+        ("securityContext.runAsUser", security("runAsUser", json!(0)), windows(), linux(), "the Pod is for Windows"),
+        ("securityContext.runAsGroup", security("runAsGroup", json!(0)), windows(), linux(), "the Pod is for Windows"),
+        (
+            "securityContext.windowsOptions",
+            security("windowsOptions", json!({"runAsUserName": "a"})),
+            linux(),
+            windows(),
+            "the Pod is for Linux",
+        ),
+        (
+            "securityContext.windowsOptions.hostProcess",
+            host_process(true),
+            json!({}),
+            json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true}}}),
+            "all containers of a Pod are such processes, or none is",
+        ),
+        (
+            "securityContext.windowsOptions.hostProcess",
+            host_process(false),
+            json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true}}}),
+            json!({}),
+            "all containers of a Pod are such processes, or none is",
+        ),
+        (
+            "securityContext.procMount",
+            security("procMount", json!("Unmasked")),
+            json!({}),
+            json!({"hostUsers": false}),
+            "hostUsers of the Pod is not false",
+        ),
+        (
+            "volumeDevices",
+            json!({"volumeDevices": [{"name": "disk", "devicePath": "/dev/x"}]}),
+            json!({"hostUsers": false}),
+            json!({"hostUsers": true}),
+            "hostUsers of the Pod is false",
+        ),
+        (
+            "resizePolicy",
+            json!({"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]}),
+            json!({"restartPolicy": "Never"}),
+            json!({"restartPolicy": "OnFailure"}),
+            "restartPolicy of the Pod is Never",
+        ),
+        (
+            "resources.claims",
+            json!({"resources": {"claims": [{"name": "gpu"}]}}),
+            json!({"resourceClaims": [{"name": "other"}]}),
+            json!({"resourceClaims": [{"name": "gpu"}]}),
+            "the Pod has no such claim",
+        ),
+        (
+            "lifecycle.preStop.sleep",
+            sleep("preStop"),
+            short.clone(),
+            json!({}),
+            "it is longer than terminationGracePeriodSeconds of the Pod",
+        ),
+        (
+            "lifecycle.postStart.sleep",
+            sleep("postStart"),
+            short,
+            json!({"terminationGracePeriodSeconds": 20}),
+            "it is longer than terminationGracePeriodSeconds of the Pod",
+        ),
+        ("lifecycle.stopSignal", signal("SIGKILL"), json!({}), windows(), "the Pod does not say its os"),
+        ("lifecycle.stopSignal", signal("SIGUSR1"), windows(), linux(), "the Pod is for Windows"),
+    ] {
+        for list in ["containers", "initContainers"] {
+            let mut sidecar = sidecar("own");
+            json_patch::merge(&mut sidecar, &own);
+            let spec = json!({list: [sidecar]});
+            let wanted = format!("container own: {field} is not possible in this Pod: {why}");
+            assert_eq!(reason(&of_pod(&pod), &spec), wanted);
+            after(&of_pod(&other), &spec);
+        }
+    }
+}
+
+#[test]
+fn decision_36_what_no_pod_can_have_and_the_dry_run_of_a_template_lets_through_keeps_a_sidecar_out() {
+    let mut own = sidecar("own");
+    own["image"] = "own:1 ".into();
+    let text = reason(&pod(), &json!({"containers": [own]}));
+    assert_eq!(text, "container own: image is not possible in this Pod: it begins or ends with white space");
+    let mut own = sidecar("own");
+    own["resources"] = json!({"limits": {"cpu": "500m", "hugepages-2Mi": "4Mi"}, "requests": {"cpu": "500m"}});
+    let spec = json!({"containers": [own]});
+    after(&pod(), &spec);
+    let (_, shared) = outcome(&pod_of_one_cpu(), &[Set { pod_level: PodLevel::Share, ..set("s", &spec) }]);
+    assert_eq!(
+        shared.left_out[0].reason,
+        "container own: resources is not possible in this Pod: huge pages need an amount of cpu or memory beside them"
+    );
+}
+
+#[test]
+fn decision_36_volumes_that_the_pod_has_as_something_else_keep_a_sidecar_out() {
+    let with = |own: Value, volume: Value| {
+        let mut sidecar = sidecar("own");
+        json_patch::merge(&mut sidecar, &own);
+        json!({"containers": [sidecar], "volumes": [volume]})
+    };
+    let device = |name: &str| json!({"volumeDevices": [{"name": name, "devicePath": "/dev/x"}]});
+    let read = |name: &str| {
+        let from = json!({"fileKeyRef": {"volumeName": name, "path": "a", "key": "b"}});
+        json!({"env": [{"name": "A", "valueFrom": from}]})
+    };
+    after(&pod(), &with(device("disk"), claim("disk")));
+    assert_eq!(
+        reason(&pod(), &with(device("data"), claim("data"))),
+        "container own uses volume data as a device, which the Pod's volume of this name cannot be"
+    );
+    let made = after(&pod(), &with(read("conf"), json!({"name": "conf", "emptyDir": {}})));
+    assert_eq!(names(&made, "volumes").last().unwrap(), "conf", "a variable is read from it");
+    assert_eq!(
+        reason(&pod(), &with(read("disk"), json!({"name": "disk", "emptyDir": {}}))),
+        "container own uses volume disk as an emptyDir, which the Pod's volume of this name cannot be"
+    );
+    let mut both = device("disk");
+    both["volumeMounts"] = json!([{"name": "disk", "mountPath": "/disk"}]);
+    assert_eq!(reason(&pod(), &with(both, claim("disk"))), "container own uses volume disk as a device and once more");
+    // What is shared of the Pod's containers: a device once, and nothing that takes a right that the sidecar lacks.
+    let mut two = pod();
+    let second =
+        json!({"name": "second", "image": "s:1", "volumeDevices": [{"name": "disk", "devicePath": "/dev/second"}]});
+    two["spec"]["containers"].as_array_mut().unwrap().push(second);
+    let shares = json!({"shareVolumeDevicePolicy": {"type": "enabled"}});
+    let made = after(&two, &with(shares, claim("disk")));
+    assert_eq!(made["spec"]["containers"][0]["volumeDevices"], json!([{"name": "disk", "devicePath": "/dev/disk"}]));
+    let mut privileged = pod();
+    privileged["spec"]["containers"][0]["volumeMounts"][0]["mountPropagation"] = "Bidirectional".into();
+    let mut shares = json!({"shareVolumePolicy": {"type": "enabled"}});
+    assert_eq!(
+        reason(&privileged, &with(shares.clone(), claim("disk"))),
+        "container own: volumeMounts is not possible in this Pod: only a privileged container can mount with the propagation Bidirectional"
+    );
+    shares["securityContext"] = json!({"privileged": true});
+    after(&privileged, &with(shares, claim("disk")));
+}
+
+#[test]
+fn decision_36_annotations_by_which_the_pod_would_be_refused_keep_a_set_out() {
+    let app_armor = |container: &str| format!("container.apparmor.security.beta.kubernetes.io/{container}");
+    let noted = |key: &str, value: &str| {
+        let mut pod = pod();
+        pod["metadata"]["annotations"] = json!({key: value});
+        pod
+    };
+    let profile = |field: &str, profile: Value| {
+        let mut own = sidecar("own");
+        own["securityContext"] = json!({field: profile});
+        json!({"containers": [own]})
+    };
+    let seccomp = "container.seccomp.security.alpha.kubernetes.io/own".to_owned();
+    for (field, key) in [("appArmorProfile", app_armor("own")), ("seccompProfile", seccomp)] {
+        for (said, its) in [
+            ("runtime/default", json!({"type": "RuntimeDefault"})),
+            ("unconfined", json!({"type": "Unconfined"})),
+            ("localhost/a", json!({"type": "Localhost", "localhostProfile": "a"})),
+        ] {
+            for other in ["runtime/default", "unconfined", "localhost/a", "localhost/b"] {
+                let (pod, spec) = (noted(&key, other), profile(field, its.clone()));
+                if other == said {
+                    after(&pod, &spec);
+                } else {
+                    let why = "is not possible in this Pod: an annotation of the Pod names another one";
+                    assert_eq!(reason(&pod, &spec), format!("container own: securityContext.{field} {why}"));
+                }
+            }
+        }
+    }
+    let cost = "controller.kubernetes.io/pod-deletion-cost";
+    let giving = |key: &str, value: &str| {
+        json!({"containers": [sidecar("own")], "patchPodMetadata": [{"annotations": {key: value}}]})
+    };
+    for (key, value, fits) in [
+        (cost, "-5", true),
+        (cost, "0", true),
+        (cost, "+5", false),
+        (cost, "much", false),
+        (&*app_armor("main"), "unconfined", true),
+        (&*app_armor("own"), "unconfined", true),
+        (&*app_armor("none"), "unconfined", false),
+        ("kubernetes.io/config.mirror", "x", false),
+    ] {
+        let spec = giving(key, value);
+        if fits {
+            after(&pod(), &spec);
+        } else {
+            let wanted = format!("patchPodMetadata: annotation {key} is not possible on this Pod with this value");
+            assert_eq!(reason(&pod(), &spec), wanted, "{value}");
+        }
+    }
+    after(&noted(cost, "much"), &giving(cost, "5"));
 }
 
 #[test]
@@ -539,12 +785,16 @@ fn pod_level_resources_grow_by_those_of_the_sidecars() {
     let spec = sidecar_of("500m", "600m");
     let (after, outcome) = outcome(&pod_of_one_cpu(), &[set("s", &spec)]);
     assert_eq!(after["spec"]["resources"], json!({"requests": {"cpu": "1500m"}, "limits": {"cpu": "1600m"}}));
-    assert_eq!(
-        outcome.remarks,
-        ["cpu of the Pod as a whole was raised: requests from 1 to 1500m, limits from 1 to 1600m"]
-    );
+    let said = "cpu of the Pod as a whole was raised: requests from 1 to 1500m, limits from 1 to 1600m";
+    assert_eq!(outcome.remarks, [said]);
+    let adjusted = "kruise.rs/pod-level-resources-adjusted";
+    assert_eq!(after["metadata"]["annotations"][adjusted], said, "for who does not see the warning");
+    let again = self::outcome(&after, &[set("s", &spec)]).0;
+    assert_eq!(again["metadata"]["annotations"][adjusted], said, "once more is the same");
     let fits = sidecar_of("200m", "1");
-    assert_eq!(self::after(&pod_of_one_cpu(), &fits)["spec"]["resources"], pod_of_one_cpu()["spec"]["resources"]);
+    let as_it_was = self::after(&pod_of_one_cpu(), &fits);
+    assert_eq!(as_it_was["spec"]["resources"], pod_of_one_cpu()["spec"]["resources"]);
+    assert_eq!(as_it_was["metadata"]["annotations"].get(adjusted), None);
     let limit = sidecar_of("100m", "3");
     assert_eq!(self::after(&pod_of_one_cpu(), &limit)["spec"]["resources"]["limits"]["cpu"], "4");
 }

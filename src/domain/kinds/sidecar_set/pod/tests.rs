@@ -147,17 +147,55 @@ fn a19_an_update_is_done_when_another_image_runs() {
     assert!(!judge(&odd));
 }
 
+/// The updated Pod with an image by digest; the runtime reports `runs` as its image ID, and `before` is noted of its container.
+fn by_digest(digest: &str, runs: &str, before: Option<Value>) -> (Value, Spec) {
+    let ([_, mut spec], [_, mut pod]) = (sets(), recorded());
+    spec.sidecars[0].image = format!("docker.io/library/busybox:1.35@{digest}");
+    pod["spec"]["containers"][0]["image"] = spec.sidecars[0].image.clone().into();
+    pod["status"]["containerStatuses"][0]["imageID"] = runs.into();
+    let state = before.map(|before| json!({"golden-sidecar": {"lastContainerStatuses": {"agent": before}}}).to_string());
+    pod["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = state.into();
+    (pod, spec)
+}
+
+/// As OpenKruise notes updates.
 #[test]
-fn e19_digests_are_compared_and_not_the_repositories_of_mirrors() {
-    let [_, mut spec] = sets();
-    let digest = format!("sha256:{}", "ab".repeat(32));
-    spec.sidecars[0].image = format!("docker.io/library/busybox@{digest}");
-    for (runs, wanted) in [(format!("mirror.example/busybox@{digest}"), true), ("busybox@sha256:00".to_owned(), false)]
-    {
-        let [_, mut pod] = recorded();
-        pod["spec"]["containers"][0]["image"] = spec.sidecars[0].image.clone().into();
-        pod["status"]["containerStatuses"][0]["imageID"] = runs.into();
-        assert_eq!(judged(&pod, &spec).is_ready, wanted);
+fn e19_where_no_instance_was_noted_digests_are_compared_and_not_the_repositories_of_mirrors() {
+    let (digest, other) = (format!("sha256:{}", "ab".repeat(32)), format!("sha256:{}", "cd".repeat(32)));
+    let (mirrored, old) = (format!("mirror.example/busybox@{digest}"), format!("docker.io/library/busybox@{other}"));
+    for (runs, before, wanted) in [
+        (&mirrored, json!({"imageID": mirrored}), true),
+        (&mirrored, json!({"imageID": old}), true),
+        (&old, json!({"imageID": old}), false),
+        (&old, json!({"imageID": mirrored}), true),
+    ] {
+        let (pod, spec) = by_digest(&digest, runs, Some(before.clone()));
+        assert_eq!(judged(&pod, &spec).is_ready, wanted, "{runs} {before}");
+    }
+}
+
+/// Kubelet restarts a container for any other text of its image.
+#[test]
+fn e19_an_update_to_an_image_of_the_same_digest_ends_with_another_instance_and_not_before() {
+    let (digest, other) = (format!("sha256:{}", "ab".repeat(32)), format!("sha256:{}", "cd".repeat(32)));
+    let (same, another) = (format!("docker.io/library/busybox@{digest}"), format!("docker.io/library/busybox@{other}"));
+    let now = recorded()[1]["status"]["containerStatuses"][0]["containerID"].clone();
+    let before = |instance: &Value| Some(json!({"imageID": same, "containerID": instance}));
+    let earlier = json!("containerd://before");
+    for (runs, before, is_behind, wanted) in [
+        (&same, before(&now), false, false),
+        (&same, before(&earlier), true, false),
+        (&same, before(&earlier), false, true),
+        // The runtime reports another digest of the image, as of an index and of what is in it.
+        (&another, before(&earlier), false, true),
+        (&another, before(&now), false, false),
+        (&another, None, false, true),
+    ] {
+        let (mut pod, spec) = by_digest(&digest, runs, before.clone());
+        let seen = if is_behind { 8 } else { 9 };
+        (pod["metadata"]["generation"], pod["status"]["observedGeneration"]) = (9.into(), seen.into());
+        let judged = judged(&pod, &spec);
+        assert_eq!((judged.standing, judged.is_ready), (Standing::Updated, wanted), "{runs} {before:?} {is_behind}");
     }
 }
 

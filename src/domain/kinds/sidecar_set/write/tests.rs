@@ -27,9 +27,10 @@ fn the_recorded_update_is_written_in_its_own_words() {
     assert_eq!(patch["spec"], json!({"containers": [{"name": "agent", "image": "docker.io/library/busybox:1.35"}]}));
     assert_eq!(annotation(&patch, SIDECAR_SET_HASH), annotation(&after, SIDECAR_SET_HASH));
     let mut state: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
-    let agent = &mut state["golden-sidecar"]["lastContainerStatuses"]["agent"];
-    let instance = agent.as_object_mut().unwrap().remove("containerID").unwrap();
+    let agent = state["golden-sidecar"]["lastContainerStatuses"]["agent"].as_object_mut().unwrap();
+    let instance = agent.remove("containerID").unwrap();
     assert!(instance.as_str().unwrap().starts_with("containerd://03117971af45"));
+    assert_eq!(agent.remove("image").unwrap(), before["spec"]["containers"][0]["image"]);
     let theirs: Value = serde_json::from_str(annotation(&after, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
     assert_eq!(state, theirs);
     let keys: Vec<&String> = patch["metadata"]["annotations"].as_object().unwrap().keys().collect();
@@ -123,7 +124,8 @@ fn a_native_sidecar_is_written_among_the_init_containers() {
         "one that has ended stays"
     );
     let state: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
-    assert_eq!(state["mesh"]["lastContainerStatuses"], json!({"mesh": {"imageID": "m@1", "containerID": "c://1"}}));
+    let noted = json!({"mesh": {"imageID": "m@1", "containerID": "c://1", "image": "m:1"}});
+    assert_eq!(state["mesh"]["lastContainerStatuses"], noted);
 }
 
 /// Else it would be waited for an instance that never comes, and no later update would reach the Pod.
@@ -143,19 +145,23 @@ fn back_to_what_runs_before_kubelet_has_acted_no_other_instance_is_waited_for() 
         state["mesh"]["lastContainerStatuses"]["mesh"].clone()
     };
     let status = json!({"name": "mesh", "image": "docker.io/library/m:1", "imageID": "m@1", "containerID": "c://1"});
-    let pod = json!({"metadata": {"resourceVersion": "1"}, "status": {"containerStatuses": [status]},
-        "spec": {"containers": [{"name": "mesh", "image": "m:1"}]}});
-    let first = written(&pod, "m:2");
-    assert_eq!(before(&first), json!({"imageID": "m@1", "containerID": "c://1"}));
-    let mut acted = first.clone();
-    acted["status"]["containerStatuses"][0]["containerID"] = "c://2".into();
-    for (pod, image, noted) in [
-        (&first, "m:1", json!({"imageID": "m@1"})),
-        // Both of these make another instance.
-        (&first, "m:3", json!({"imageID": "m@1", "containerID": "c://1"})),
-        (&acted, "m:1", json!({"imageID": "m@1", "containerID": "c://2"})),
-    ] {
-        assert_eq!(before(&written(pod, image)), noted, "{image}");
+    let by_digest = format!("mirror.example/m@sha256:{}", "ab".repeat(32));
+    for own in ["m:1", by_digest.as_str()] {
+        let pod = json!({"metadata": {"resourceVersion": "1"}, "status": {"containerStatuses": [status]},
+            "spec": {"containers": [{"name": "mesh", "image": own}]}});
+        let first = written(&pod, "m:2");
+        assert_eq!(before(&first), json!({"imageID": "m@1", "containerID": "c://1", "image": own}));
+        let mut acted = first.clone();
+        acted["status"]["containerStatuses"][0]["containerID"] = "c://2".into();
+        for (pod, image, noted) in [
+            (&first, own, json!({"imageID": "m@1", "image": own})),
+            (&written(&first, "m:3"), own, json!({"imageID": "m@1", "image": own})),
+            // Both of these make another instance.
+            (&first, "m:3", json!({"imageID": "m@1", "containerID": "c://1", "image": own})),
+            (&acted, own, json!({"imageID": "m@1", "containerID": "c://2", "image": "m:2"})),
+        ] {
+            assert_eq!(before(&written(pod, image)), noted, "{image}");
+        }
     }
 }
 

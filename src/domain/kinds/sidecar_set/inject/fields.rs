@@ -1,0 +1,155 @@
+//! Fields of a container that an API server accepts in some Pods only. Of what a container has by itself it was asked when the
+//! SidecarSet was admitted.
+
+use serde_json::{Map, Value};
+
+use super::container::{items, name};
+use crate::api::labels::{APP_ARMOR_PREFIX, SECCOMP_PREFIX};
+
+/// What of `securityContext` Windows does not have.
+const OF_LINUX: [&str; 10] = [
+    "appArmorProfile",
+    "seLinuxOptions",
+    "seccompProfile",
+    "capabilities",
+    "readOnlyRootFilesystem",
+    "privileged",
+    "allowPrivilegeEscalation",
+    "procMount",
+    "runAsUser",
+    "runAsGroup",
+];
+/// What kubelet can send to a container of Windows.
+const SIGNALS_OF_WINDOWS: [&str; 2] = ["SIGTERM", "SIGKILL"];
+/// `terminationGracePeriodSeconds` where a Pod does not say any.
+const GRACE_SECONDS: i64 = 30;
+const WINDOWS: &str = "the Pod is for Windows";
+const LINUX: &str = "the Pod is for Linux";
+
+/// A field, and why the Pod cannot have it.
+pub(super) type Misfit = (String, &'static str);
+
+/// The Pod that the fields of a sidecar have to go with.
+pub(super) struct Surroundings<'a> {
+    spec: &'a Value,
+    annotations: &'a Map<String, Value>,
+    /// Its own containers are processes of a Windows host.
+    is_host_process: bool,
+}
+
+impl<'a> Surroundings<'a> {
+    /// Of a Pod as its author wrote it, with the annotations that it is to have.
+    pub(super) fn of(spec: &'a Value, annotations: &'a Map<String, Value>) -> Self {
+        let mut own = items(spec, "containers").chain(items(spec, "initContainers"));
+        Self { spec, annotations, is_host_process: own.any(|container| is_host_process(spec, container)) }
+    }
+
+    fn system(&self) -> Option<&'a str> {
+        self.spec["os"]["name"].as_str()
+    }
+
+    /// The first field of a sidecar that the Pod cannot have.
+    pub(super) fn misfit(&self, container: &Value) -> Option<Misfit> {
+        self.of_system(container)
+            .or_else(|| self.of_lifecycle(container))
+            .or_else(|| self.of_profiles(container))
+            .or_else(|| self.of_rest(container).map(|(field, why)| (field.to_owned(), why)))
+    }
+
+    fn of_system(&self, container: &Value) -> Option<Misfit> {
+        let security = &container["securityContext"];
+        let is_set = |field: &&str| !security[*field].is_null();
+        let field = |field: &str| format!("securityContext.{field}");
+        match self.system() {
+            Some("windows") => OF_LINUX.into_iter().find(is_set).map(|linux| (field(linux), WINDOWS)),
+            Some("linux") => Some("windowsOptions").filter(is_set).map(|windows| (field(windows), LINUX)),
+            _ => None,
+        }
+    }
+
+    fn of_lifecycle(&self, container: &Value) -> Option<Misfit> {
+        let lifecycle = &container["lifecycle"];
+        let grace = self.spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(GRACE_SECONDS);
+        for hook in ["postStart", "preStop"] {
+            if lifecycle[hook]["sleep"]["seconds"].as_i64().is_some_and(|seconds| seconds > grace) {
+                let why = "it is longer than terminationGracePeriodSeconds of the Pod";
+                return Some((format!("lifecycle.{hook}.sleep"), why));
+            }
+        }
+        let signal = lifecycle["stopSignal"].as_str()?;
+        let why = match self.system() {
+            None => "the Pod does not say its os",
+            Some("windows") if !SIGNALS_OF_WINDOWS.contains(&signal) => WINDOWS,
+            Some(_) => return None,
+        };
+        Some(("lifecycle.stopSignal".to_owned(), why))
+    }
+
+    /// Profiles that an annotation of the Pod names too: the hand-written container of this name may have had another one.
+    fn of_profiles(&self, container: &Value) -> Option<Misfit> {
+        // Only AppArmor compares that of the Pod as a whole.
+        let of_pod = &self.spec["securityContext"]["appArmorProfile"];
+        let none = &Value::Null;
+        for (field, prefix, of_pod) in
+            [("appArmorProfile", APP_ARMOR_PREFIX, of_pod), ("seccompProfile", SECCOMP_PREFIX, none)]
+        {
+            let own = &container["securityContext"][field];
+            let profile = if own.is_null() { of_pod } else { own };
+            let noted = self.annotations.get(&format!("{prefix}{}", name(container))).and_then(Value::as_str);
+            let Some(noted) = noted.filter(|_| !profile.is_null()) else { continue };
+            let is_same = match profile["type"].as_str() {
+                Some("RuntimeDefault") => matches!(noted, "runtime/default" | "docker/default"),
+                Some("Unconfined") => noted == "unconfined",
+                _ => noted.strip_prefix("localhost/") == profile["localhostProfile"].as_str(),
+            };
+            if !is_same {
+                return Some((format!("securityContext.{field}"), "an annotation of the Pod names another one"));
+            }
+        }
+        None
+    }
+
+    fn of_rest(&self, container: &Value) -> Option<(&'static str, &'static str)> {
+        let (spec, security) = (self.spec, &container["securityContext"]);
+        let mut mounts = items(container, "volumeMounts");
+        let mut policies = items(container, "resizePolicy");
+        let mut claims = items(&container["resources"], "claims").map(name);
+        let has_claim = |wanted: &str| items(spec, "resourceClaims").any(|claim| name(claim) == wanted);
+        let is_hidden = |mount: &Value| mount["mountPropagation"] == "Bidirectional" && security["privileged"] != true;
+        let image = container["image"].as_str().unwrap_or_default();
+        let hosts_users = spec["hostUsers"] != false;
+        Some(if image.trim() != image {
+            ("image", "it begins or ends with white space")
+        } else if is_host_process(spec, container) != self.is_host_process {
+            ("securityContext.windowsOptions.hostProcess", "all containers of a Pod are such processes, or none is")
+        } else if security["procMount"] == "Unmasked" && hosts_users {
+            ("securityContext.procMount", "hostUsers of the Pod is not false")
+        } else if items(container, "volumeDevices").next().is_some() && !hosts_users {
+            ("volumeDevices", "hostUsers of the Pod is false")
+        } else if mounts.any(is_hidden) {
+            ("volumeMounts", "only a privileged container can mount with the propagation Bidirectional")
+        } else if spec["restartPolicy"] == "Never" && policies.any(|policy| policy["restartPolicy"] != "NotRequired") {
+            ("resizePolicy", "restartPolicy of the Pod is Never")
+        } else if claims.any(|claim| !has_claim(claim)) {
+            ("resources.claims", "the Pod has no such claim")
+        } else if needs_amount(&container["resources"]) {
+            ("resources", "huge pages need an amount of cpu or memory beside them")
+        } else {
+            return None;
+        })
+    }
+}
+
+/// Whether a container is a process of its Windows host, by itself or as the Pod says.
+fn is_host_process(spec: &Value, container: &Value) -> bool {
+    let says = |object: &Value| object["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
+    says(container).or_else(|| says(spec)).unwrap_or_default()
+}
+
+/// Whether resources have huge pages alone. What a sidecar shares with the Pod as a whole was taken out.
+fn needs_amount(resources: &Value) -> bool {
+    let amounts = ["limits", "requests"].into_iter().filter_map(|kind| resources[kind].as_object());
+    let names: Vec<&String> = amounts.flat_map(Map::keys).collect();
+    let has_pages = names.iter().any(|name| name.starts_with("hugepages-"));
+    has_pages && !names.iter().any(|name| matches!(name.as_str(), "cpu" | "memory"))
+}
