@@ -77,6 +77,40 @@ async fn a_claim_that_has_changed_is_read_before_it_is_written_again() {
     assert_eq!(claim["metadata"]["ownerReferences"][0]["name"], "web-2");
 }
 
+/// A scale-down made the Pod the owner of its claim and got no further. It is wanted again, and outdated.
+#[tokio::test(start_paused = true)]
+async fn a_pod_goes_only_when_its_claim_does_not_go_with_it_although_the_next_one_needs_it() {
+    for code in [409, 403] {
+        let world = World::new();
+        world.put_set(json!({"replicas": 1, "volumeClaimTemplates": with_claims(),
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete", "whenDeleted": "Retain"},
+            "updateStrategy": {"rollingUpdate": {"podUpdatePolicy": "ReCreate"}}}));
+        world.go_on().await;
+        let uid_of_claim = || world.objects(CLAIMS)["data-web-0"]["metadata"]["uid"].clone();
+        let (claim, pods) = (uid_of_claim(), uids(&world));
+        lock(&world.server).faults.push((Method::DELETE, format!("{PODS}web-0"), 403));
+        world.put_set(json!({"replicas": 0}));
+        assert!(world.settle().await.is_err());
+        let owners = || world.objects(CLAIMS)["data-web-0"]["metadata"]["ownerReferences"].clone();
+        assert_eq!(owners()[0]["name"], "web-0");
+        world.writes();
+        lock(&world.server).faults.push((Method::PATCH, format!("{CLAIMS}data-web-0"), code));
+        let mut again = with_image("i:2");
+        again["replicas"] = 1.into();
+        world.put_set(again);
+        let passed = world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
+        assert_eq!(passed.is_ok(), code == 409);
+        let sent: Vec<String> = world.sent().into_iter().filter(|write| !write.contains("revisions")).collect();
+        assert_eq!(sent, ["PATCH persistentvolumeclaims/data-web-0"], "{code}");
+        let why = world.condition("Reconciling").unwrap();
+        assert_eq!(why, "Pod web-0 is replaced when it does not own its claim data-web-0 any more");
+        world.go_on().await;
+        assert_eq!((uid_of_claim(), owners()), (claim, json!([])));
+        assert_ne!(uids(&world), pods);
+        assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:2"]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_update_revision_that_was_deleted_by_hand_is_made_again_and_replaces_no_pod() {
     let world = World::new();

@@ -19,10 +19,7 @@ use crate::{
     api::apps::lifecycle::Lifecycle,
     domain::{
         budgets::unavailable::Operation,
-        pod::{
-            inplace::{Allowed, UpdateSpec},
-            lifecycle::{LifecycleRules as _, State},
-        },
+        pod::inplace::{Allowed, UpdateSpec},
         workload::{
             revisions::KnownRevision,
             steps::{self, Wait},
@@ -238,16 +235,6 @@ pub(super) fn slots<'a>(observed: &Observed<'a>) -> Vec<Slot<'a>> {
         Slot { ordinal, rank, pod: pods.next_if(|pod| pod.ordinal == ordinal) }
     };
     observed.spec.ordinals.iter().enumerate().map(slot).collect()
-}
-
-/// Deletes a Pod, or announces that; None while its hook holds it after that.
-pub(super) fn leave(spec: &Spec, pod: &Pod) -> Option<Action> {
-    let name = pod.name.clone();
-    match (spec.lifecycle.holds_deletion(pod), &pod.state) {
-        (false, _) => Some(Action::Delete { pod: name }),
-        (true, State::PreparingDelete) => None,
-        (true, _) => Some(Action::AnnounceDeletion { pod: name }),
-    }
 }
 
 /// Names of the claims that a pass looks at: those of the Pods that are wanted, and of the surplus ones. One name is made

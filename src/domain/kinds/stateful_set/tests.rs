@@ -222,6 +222,39 @@ fn claims_are_never_lost_when_a_pod_is_wanted_again() {
     assert_eq!(with(json!({"replicas": 1}), &[], &[ending]), NOTHING);
 }
 
+/// A scale-down made it the owner of its claim, and was taken back before it went. The patch that takes the claim from it may
+/// be refused: nothing that lets it go is in the same plan.
+#[test]
+fn a_pod_that_is_wanted_again_goes_when_its_claim_does_not_go_with_it() {
+    let delete = json!({"whenScaled": "Delete"});
+    let fields = |more: serde_json::Value| {
+        let mut fields = json!({"replicas": 1, "retention": delete});
+        json_patch::merge(&mut fields, &more);
+        fields
+    };
+    let owned_by_pod = |ordinal: i32| owned(data(ordinal), "Pod", &format!("web-{ordinal}"), &format!("uid-{ordinal}"));
+    let claim = owned_by_pod(0);
+    let there = std::slice::from_ref(&claim);
+    let one = |more: serde_json::Value, pod: &Pod| with(fields(more), std::slice::from_ref(pod), there);
+    for goes in [failed(pod(0)), old(0), specified(pod(0))] {
+        assert_eq!(one(json!({}), &goes), ["own data-web-0 []"], "{goes:?}");
+        let wait = planned(&spec(with_claims(fields(json!({})))), &[goes], &claims(there)).wait.unwrap();
+        assert_eq!(wait.message, "Pod web-0 is replaced when it does not own its claim data-web-0 any more");
+    }
+    assert_eq!(one(json!({}), &not_ready(old(0))), ["own data-web-0 []"]);
+    let in_place = one(json!({"policy": "InPlaceIfPossible"}), &old(0));
+    assert_eq!(in_place, ["own data-web-0 []", "update web-0 main=i:2"], "an update in place takes no claim with it");
+    let two = |more: serde_json::Value| with(fields(more), &[old(0), old(1)], &[data(0), owned_by_pod(1)]);
+    assert_eq!(two(json!({"replicas": 2})), ["own data-web-1 []", "delete web-0"], "the others go on");
+    assert_eq!(two(json!({"replicas": 2, "ordered": true})), ["own data-web-1 []"], "nobody goes before it");
+    assert_eq!(one(json!({"retention": null}), &failed(pod(0))), ["own data-web-0 []"], "the gate was switched off");
+    assert_eq!(one(json!({"retention": null, "replicas": 0}), &pod(0)), ["delete web-0"]);
+    assert_eq!(with(fields(json!({"retention": null})), &[], there), ["own data-web-0 []"]);
+    // An owner that is missing costs nothing when the Pod goes.
+    let of_set = json!({"replicas": 1, "retention": {"whenDeleted": "Delete"}});
+    assert_eq!(with(of_set, &[failed(pod(0))], &[data(0)]), ["own data-web-0 [\"StatefulSet\"]", "delete web-0"]);
+}
+
 #[test]
 fn missing_claims_are_made_with_the_pod_and_for_a_pod_that_is_pending() {
     let fields = json!({"replicas": 1});

@@ -8,10 +8,10 @@ use std::{
 use super::{
     claims::{Growth, ONLINE_RESIZE, PATIENCE, growth},
     order::Range,
-    plan::{Action, Candidate, Observed, Plan, leave},
+    plan::{Action, Candidate, Observed, Plan},
     pod::{Pod, Slot},
     room::{Charge, Room},
-    scale::{held, wait_for},
+    scale::{held, leave, wait_for},
     spec::Rolling,
 };
 use crate::{
@@ -97,9 +97,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
     let is_paused = spec.rolling().is_some_and(|rolling| rolling.paused);
 
     for pod in pods().filter(|pod| pod.is_specified) {
-        match leave(spec, pod) {
-            Some(action) => plan.candidates.push(Candidate { action, charge: Charge::of(pod) }),
-            None => plan.wait("PodHeld", || held(pod, "preDelete")),
+        if let Some(action) = leave(observed, pod, plan) {
+            plan.candidates.push(Candidate { action, charge: Charge::of(pod) });
         }
     }
     for pod in pods().filter(|pod| !pod.is_specified) {
@@ -154,13 +153,11 @@ impl Rollout<'_, '_> {
 
     /// The deletion that was announced to a Pod is not wanted any more.
     fn end_or_cancel_deletion(&self, pod: &Pod, plan: &mut Plan) {
-        let spec = self.observed.spec;
-        if !spec.lifecycle.deletion_is_final() {
-            plan.actions.push(Action::CancelDeletion { pod: pod.name.clone() });
-        } else if let Some(action) = leave(spec, pod) {
-            plan.actions.push(action);
+        if self.observed.spec.lifecycle.deletion_is_final() {
+            let action = leave(self.observed, pod, plan);
+            plan.actions.extend(action);
         } else {
-            plan.wait("PodHeld", || held(pod, "preDelete"));
+            plan.actions.push(Action::CancelDeletion { pod: pod.name.clone() });
         }
     }
 
@@ -234,9 +231,8 @@ impl Rollout<'_, '_> {
     }
 
     fn replace(&self, pod: &Pod, charge: Charge, plan: &mut Plan) {
-        match leave(self.observed.spec, pod) {
-            Some(action) => plan.candidates.push(Candidate { action, charge }),
-            None => plan.wait("PodHeld", || held(pod, "preDelete")),
+        if let Some(action) = leave(self.observed, pod, plan) {
+            plan.candidates.push(Candidate { action, charge });
         }
     }
 
