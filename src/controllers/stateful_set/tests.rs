@@ -552,6 +552,31 @@ async fn edge_04_a_pod_lost_below_the_partition_comes_back_at_the_current_revisi
 }
 
 #[tokio::test(start_paused = true)]
+async fn shortfall_10_1_02_after_a_scale_to_nothing_pods_come_back_as_the_partition_says() {
+    let world = World::new();
+    world.put_set(json!({"revisionHistoryLimit": 0}));
+    world.go_on().await;
+    world.put_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}]}},
+        "updateStrategy": {"rollingUpdate": {"partition": 2}}}));
+    world.go_on().await;
+    let images = || of_each(&world.objects(PODS), "/spec/containers/0/image");
+    assert_eq!(images(), ["i:1", "i:1", "i:2"]);
+    world.put_set(json!({"replicas": 0}));
+    world.go_on().await;
+    assert_eq!((images(), world.objects(REVISIONS).len()), (vec![], 2));
+    assert_ne!(world.status()["currentRevision"], world.status()["updateRevision"]);
+    world.put_set(json!({"replicas": 3}));
+    world.go_on().await;
+    assert_eq!(images(), ["i:1", "i:1", "i:2"]);
+    for replicas in [0, 3] {
+        world.put_set(json!({"replicas": replicas, "updateStrategy": {"rollingUpdate": {"partition": 0}}}));
+        world.go_on().await;
+        assert_eq!(images(), vec!["i:2"; replicas]);
+        assert_eq!(world.status()["currentRevision"], world.status()["updateRevision"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_pod_is_deleted_by_force_and_none_is_made_while_its_namesake_ends() {
     let world = World::new();
     world.put_set(json!({}));
