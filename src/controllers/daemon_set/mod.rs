@@ -300,7 +300,7 @@ impl Controller {
         self.claim(&job, &mut pass).await;
         let resolved = match self.resolve(&job).await {
             Ok(resolved) => resolved,
-            Err(error) => return self.record_unresolved(&job, error).await,
+            Err(error) => return self.record_unresolved(&job, error, pass).await,
         };
         let mut seen = self.see(&job, &resolved);
         if self.refresh_all(&job, &resolved, &seen, &mut pass).await {
@@ -351,12 +351,10 @@ impl Controller {
 
     /// Makes and deletes nothing, and says why.
     async fn step_aside(&self, job: &Job, aside: Aside) -> kube::Result<Requeue> {
-        if aside.is_unknown() {
-            let (resolved, mut pass) = (Resolved::recorded(job), Pass::default());
-            let seen = self.see(job, &resolved);
-            self.refresh_all(job, &resolved, &seen, &mut pass).await;
-        }
+        let mut pass = Pass::default();
+        self.refresh_as_recorded(job, &mut pass).await;
         self.record_progress(job, aside.progress).await?;
-        aside.then
+        pass.common.look_after(aside.then?.after());
+        pass.common.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 }

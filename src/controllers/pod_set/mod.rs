@@ -64,20 +64,13 @@ pub struct Common {
     single: Option<Arc<single::By>>,
 }
 
-/// Why nothing is made, changed or deleted.
+/// Why nothing is made, updated or deleted. What a single Pod needs by itself is done all the same: one whose update in place
+/// has begun would stay out of service.
 pub struct Aside {
     /// What the condition says.
     pub progress: Progress,
     /// What comes of the pass.
     pub then: kube::Result<Requeue>,
-}
-
-impl Aside {
-    /// Whether nobody can say whether there is another controller of these Pods. Then what one of them needs by itself is
-    /// done all the same.
-    pub fn is_unknown(&self) -> bool {
-        self.then.is_err()
-    }
 }
 
 /// What the controllers of one kind share.

@@ -188,6 +188,28 @@ async fn while_revisions_cannot_be_read_or_made_surplus_pods_go_and_none_is_made
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_no_revision_can_be_made_an_ordered_scale_down_stops_at_several_broken_pods_as_ever() {
+    let world = World::new();
+    world.put_set(json!({"podManagementPolicy": "OrderedReady"}));
+    world.go_on().await;
+    for name in ["web-1", "web-2"] {
+        let mut pod = world.objects(PODS)[name].clone();
+        strategic(&mut pod["status"], &json!({"conditions": [{"type": "Ready", "status": "False"}]}));
+        world.put_pod(pod);
+    }
+    world.writes();
+    let mut fewer = with_image("i:2");
+    fewer["replicas"] = 1.into();
+    world.put_set(fewer);
+    lock(&world.server).faults.push((Method::POST, REVISIONS.trim_end_matches('/').to_owned(), 403));
+    let deleted = || world.sent().into_iter().filter(|write| write.starts_with("DELETE")).collect::<Vec<_>>();
+    assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err());
+    assert_eq!(deleted(), Vec::<String>::new());
+    world.settle().await.unwrap();
+    assert_eq!(deleted(), ["DELETE pods/web-2"], "the newest template, which is known now, does not reach it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn claims_of_ordinals_without_a_pod_stay_when_the_policy_has_changed_to_that() {
     let policy = |deleted: &str| json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": "Retain"}});
     let owners = |world: &World| of_each(&world.objects(CLAIMS), "/metadata/ownerReferences/0/name");
