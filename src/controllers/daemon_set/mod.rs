@@ -3,7 +3,8 @@
 //! - Owns: the Pods and ControllerRevisions of DaemonSets of apps.kruise.io, and their status.
 //! - Watches: those DaemonSets, Pods, Nodes. ControllerRevisions are read when a spec is new and while Pods are outdated.
 //! - Never: deletes a Pod by force, touches what another owner controls. While the built-in DaemonSet of the same name
-//!   selects the same Pods it changes nothing at all: every node would have two.
+//!   selects the same Pods it makes, updates and deletes nothing, or every node would have two; an update in place that
+//!   has begun gets to its end.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which Pods are its own, each Pod's own state, the plan and
 //! its steps, what to say in status. The rules are in [`domain::daemon_set`](crate::domain::kinds::daemon_set).

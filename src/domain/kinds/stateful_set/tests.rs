@@ -833,3 +833,41 @@ fn followers_are_updated_first_and_the_leader_last_also_in_strict_order() {
         assert_eq!(texts(&[a, b, not_ready(pods[2].clone())]), ["delete web-2"], "what is down is not waited for");
     }
 }
+
+#[test]
+fn the_leader_is_last_however_many_pods_may_be_unavailable() {
+    let role = |pod: Pod, role: &str| labelled(pod, json!({"role": role}));
+    let leader = role(old(2), "leader");
+    let followers = [role(old(0), "follower"), role(old(1), "follower")];
+    let plan_of = |more: serde_json::Value, pods: &[Pod]| {
+        let mut fields = json!({"maxUnavailable": 3});
+        json_patch::merge(&mut fields, &more);
+        let mut spec = spec(fields);
+        spec.update_order = UpdateOrder::parse("role=observer,leader").unwrap();
+        planned(&spec, pods, &BTreeMap::new())
+    };
+    let with_leader = |pods: &[Pod]| plan_of(json!({}), &[pods, std::slice::from_ref(&leader)].concat());
+    let mut plan = with_leader(&followers);
+    assert_eq!(
+        plan.wait.clone().unwrap().message,
+        "Pod web-2 is updated after Pod web-0, which is not updated and available yet"
+    );
+    let wave = plan.next_wave(9);
+    assert_eq!(wave.iter().map(|next| text(&next.action)).collect::<Vec<_>>(), ["delete web-1", "delete web-0"]);
+    // A budget keeps one of them: its room is not for the leader.
+    plan.room.leave(wave[0].charge);
+    assert_eq!(plan.next_wave(9), []);
+    let done = |ordinal: i32| role(pod(ordinal), "follower");
+    for not_back in [vec![], vec![terminating(done(1))], vec![not_ready(done(1))], vec![fresh(done(1), 5)]] {
+        let plan = with_leader(&[vec![done(0)], not_back.clone()].concat());
+        let message = plan.wait.clone().unwrap().message;
+        assert!(message.contains("Pod web-1") && plan.candidates.is_empty(), "{not_back:?}: {message}");
+    }
+    assert_eq!(texts(with_leader(&[done(0), done(1)])), ["delete web-2"]);
+    // Places between the first and the last one wait likewise, and what the partition keeps is not waited for.
+    let observer = role(old(1), "observer");
+    assert_eq!(texts(with_leader(&[role(old(0), "follower"), observer.clone()])), ["delete web-0"]);
+    assert_eq!(texts(with_leader(&[done(0), observer])), ["delete web-1"]);
+    let pods = [&followers[..], std::slice::from_ref(&leader)].concat();
+    assert_eq!(texts(plan_of(json!({"partition": 2}), &pods)), ["delete web-2"]);
+}

@@ -7,6 +7,7 @@ use std::{
 
 use super::{
     claims::{Growth, ONLINE_RESIZE, PATIENCE, growth},
+    numbering::pod_name,
     order::Range,
     plan::{Action, Candidate, Observed, Plan},
     pod::{Pod, Slot},
@@ -116,19 +117,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
             _ => {}
         }
     }
-    let Some(rolling) = spec.rolling().filter(|rolling| !rolling.paused) else { return };
-    let mut due: Vec<&Pod> =
-        wanted.into_iter().filter(|pod| !pod.is_terminating && !pod.is_finished && !pod.is_specified).collect();
-    if let Some(order) = &spec.update_order {
-        due.sort_by_key(|pod| order.place(&pod.labels));
-    }
-    // What is down takes no room and waits for nobody.
-    let (down, up): (Vec<&Pod>, Vec<&Pod>) = due.into_iter().partition(|pod| Charge::of(pod) == Charge::Down);
-    for pod in down.into_iter().chain(up) {
-        job.consider(pod, rolling, plan);
-    }
-    if !plan.candidates.is_empty() || slots.iter().filter_map(|slot| slot.pod).any(|pod| job.is_outdated(pod)) {
-        slots.iter().filter_map(|slot| slot.pod).filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
+    if let Some(rolling) = spec.rolling().filter(|rolling| !rolling.paused) {
+        job.roll_out(slots, &wanted, rolling, plan);
     }
 }
 
@@ -149,6 +139,41 @@ impl Rollout<'_, '_> {
     /// Whether a Pod is not as the newest template wants it, its claims aside.
     fn is_outdated(&self, pod: &Pod) -> bool {
         !pod.is_updated(self.observed.update_revision) || pod.lacks_claim.is_some()
+    }
+
+    /// Looks at the Pods that are to be on the update revision, `wanted`, in their order. By the annotation a Pod in service
+    /// waits for all Pods of earlier places, however much room there is; one that is down waits for nobody.
+    fn roll_out(&mut self, slots: &[Slot<'_>], wanted: &[&Pod], rolling: &Rolling, plan: &mut Plan) {
+        let spec = self.observed.spec;
+        let place = |pod: &Pod| spec.update_order.as_ref().map_or(0, |order| order.place(&pod.labels));
+        let in_range: BTreeSet<i32> = wanted.iter().map(|pod| pod.ordinal).collect();
+        let is_done = |pod: &Pod| pod.is_available() && !(in_range.contains(&pod.ordinal) && self.is_outdated(pod));
+        // Nobody knows yet what a Pod will be that is still to come.
+        let unfinished = slots.iter().filter(|slot| !slot.pod.is_some_and(is_done));
+        let first = unfinished.map(|slot| (slot.pod.map_or(0, place), slot.ordinal)).min();
+        let mut due: Vec<&Pod> = wanted.to_vec();
+        due.retain(|pod| !pod.is_terminating && !pod.is_finished && !pod.is_specified);
+        due.sort_by_key(|pod| (Charge::of(pod) > Charge::Down, place(pod)));
+        let mut last = None;
+        for pod in due {
+            let before = plan.candidates.len();
+            self.consider(pod, rolling, plan);
+            let waits = Charge::of(pod) > Charge::Down && first.is_some_and(|(first, _)| first < place(pod));
+            if waits && plan.candidates.len() > before {
+                plan.candidates.truncate(before);
+                last = last.or(Some(pod));
+            }
+        }
+        let pods = || slots.iter().filter_map(|slot| slot.pod);
+        if !plan.candidates.is_empty() || pods().any(|pod| self.is_outdated(pod)) {
+            pods().filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
+        }
+        if let (Some(Pod { name, .. }), Some((_, first))) = (last, first) {
+            let first = pod_name(&spec.name, first);
+            plan.wait("UpdateOrder", || {
+                format!("Pod {name} is updated after Pod {first}, which is not updated and available yet")
+            });
+        }
     }
 
     /// The deletion that was announced to a Pod is not wanted any more.
