@@ -221,6 +221,43 @@ async fn edge_16_no_tag_is_latest_and_an_image_that_is_the_same_completes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn containers_with_launch_priorities_are_changed_one_after_the_other() {
+    let world = World::new();
+    let with = |[main, side]: [&str; 2]| {
+        let container = |name: &str, image: &str, priority: &str| {
+            let barrier = json!({"configMapKeyRef": {"name": "barrier", "key": priority}});
+            json!({"name": name, "image": image, "env": [{"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": barrier}]})
+        };
+        let containers = [container("main", main, "p_2"), container("side", side, "p_1")];
+        json!({"replicas": 1, "template": {"spec": {"containers": containers}}})
+    };
+    let images = || {
+        let pod = world.objects(PODS)["web-0"].clone();
+        ["/spec/containers/0/image", "/spec/containers/1/image"].map(|at| pod.pointer(at).cloned().unwrap_or_default())
+    };
+    world.put_set(with(["m:1", "s:1"]));
+    world.go_on().await;
+    let uid = world.objects(PODS)["web-0"]["metadata"]["uid"].clone();
+    world.put_set(with(["m:2", "s:2"]));
+    world.settle().await.unwrap();
+    assert_eq!(images(), ["m:2", "s:1"]);
+    world.play();
+    let mut pod = world.objects(PODS)["web-0"].clone();
+    pod["status"]["containerStatuses"][0]["ready"] = false.into();
+    world.put_pod(pod.clone());
+    world.settle().await.unwrap();
+    assert_eq!(images(), ["m:2", "s:1"], "the first one runs, and is not ready yet");
+    pod["status"]["containerStatuses"][0]["ready"] = true.into();
+    world.put_pod(pod);
+    world.settle().await.unwrap();
+    assert_eq!(images(), ["m:2", "s:2"]);
+    assert_eq!(condition(&world, "web-0", labels::CONDITION_INPLACE_UPDATE_READY)["status"], "False");
+    world.go_on().await;
+    assert_eq!(world.objects(PODS)["web-0"]["metadata"]["uid"], uid);
+    assert!(world.condition("Ready").is_some(), "{:?}", world.status());
+}
+
+#[tokio::test(start_paused = true)]
 async fn shortfall_10_1_07_a_pod_that_goes_right_after_its_update_blocks_no_other_one() {
     let world = World::new();
     world.put_set(json!({}));

@@ -331,6 +331,10 @@ async fn a_status_that_is_stale_stops_nothing_and_is_made_right() {
         }
         let next = if world.objects(PODS)["web-0"]["spec"]["containers"][0]["image"] == "i:1" { "i:2" } else { "i:1" };
         world.put_set(with_image(next));
+        for _ in 0..2 {
+            world.settle_all().await;
+        }
+        assert_eq!(world.condition("Reconciling").unwrap(), "Pod web-2 is in lifecycle state Updating", "{stale}");
         world.go_on().await;
         let status = world.status();
         for count in ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"] {
@@ -358,6 +362,10 @@ async fn a_store_that_is_behind_stops_nothing() {
         server.put(&format!("{PODS}web-1"), changed);
     }
     world.put_set(with_image("i:2"));
+    for _ in 0..2 {
+        world.settle_all().await;
+    }
+    assert_eq!(world.condition("Reconciling").unwrap(), "Pod web-2 is not Ready", "the one that was made anew");
     world.go_on().await;
     let pods = world.objects(PODS);
     assert_eq!(of_each(&pods, "/spec/containers/0/image"), [json!("i:2"), json!("i:2"), json!("i:2")]);

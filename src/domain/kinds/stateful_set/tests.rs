@@ -281,6 +281,44 @@ fn edge_09_in_parallel_one_broken_pod_blocks_nobody() {
     );
 }
 
+/// Kubernetes said so of Pods on lost nodes once, and whoever writes `pods/status` may say so.
+#[test]
+fn a_pod_of_phase_unknown_is_down_and_stops_no_other() {
+    let unknown = |ordinal: i32, revision: &str| {
+        let name = format!("web-{ordinal}");
+        let labels = json!({"controller-revision-hash": revision, "statefulset.kubernetes.io/pod-name": name});
+        let view = json!({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": {"nodeName": "n1"},
+            "status": {"phase": "Unknown", "conditions": [{"type": "Ready", "status": "False"}]}});
+        Pod::of(&serde_json::from_value(view).unwrap(), &spec(json!({})), false, at(0)).unwrap()
+    };
+    assert_eq!(of(json!({}), &[unknown(0, NEW)]), ["create 1 update", "create 2 update"]);
+    assert_eq!(of(json!({"replicas": 1}), &[unknown(0, NEW), pod(1)]), ["delete web-1"]);
+    let ordered = || json!({"ordered": true});
+    assert_eq!(of(ordered(), &[old(0), old(1), unknown(2, OLD)]), ["delete web-2"], "a corrected template reaches it");
+    assert_eq!(of(ordered(), &[unknown(0, OLD), old(1), old(2)]), ["delete web-0"], "healthy ones wait");
+    assert_eq!(of(ordered(), &[old(0), old(1), unknown(2, NEW)]), NOTHING);
+    for fields in [json!({}), ordered()] {
+        assert_eq!(wait_of(fields, &[old(0), old(1), unknown(2, NEW)]), "Pod web-2 is not Ready");
+    }
+}
+
+#[test]
+fn in_parallel_a_pod_that_cannot_end_takes_its_part_of_the_limit_for_updates_and_no_more() {
+    let pods = [old(0), old(1), terminating(old(2))];
+    let of_limit = |limit: i32, more: serde_json::Value| {
+        let mut fields = json!({"maxUnavailable": limit});
+        json_patch::merge(&mut fields, &more);
+        of(fields, &pods)
+    };
+    assert_eq!(of_limit(1, json!({})), NOTHING);
+    assert_eq!(of_limit(2, json!({})), ["delete web-1"]);
+    for limit in [1, 2] {
+        assert_eq!(of_limit(limit, json!({"replicas": 5})), ["create 3 update", "create 4 update"]);
+    }
+    assert_eq!(of(json!({"replicas": 1, "maxUnavailable": 1}), &[terminating(old(0)), pod(1)]), ["delete web-1"]);
+    assert_eq!(of(json!({}), &[old(0), not_ready(old(1)), terminating(old(2))]), ["delete web-1"], "what is down goes");
+}
+
 #[test]
 fn edge_10_a_scale_up_with_a_limit_never_has_more_pods_that_are_not_available() {
     let fields = |replicas: i32| json!({"replicas": replicas, "scaleMaxUnavailable": 2});
@@ -742,6 +780,23 @@ fn how_pods_get_to_another_revision() {
         ["update web-2 main=i:2", "update web-0 main=i:2"],
         "the others go on"
     );
+}
+
+#[test]
+fn pods_that_in_place_only_keeps_are_named_as_long_as_they_are_few() {
+    let message = |number: i32| {
+        let pods: Vec<Pod> = (0..number).map(|ordinal| Pod { has_gate: false, ..old(ordinal) }).collect();
+        let spec = spec(json!({"replicas": number, "policy": "InPlaceOnly"}));
+        planned(&spec, &pods, &BTreeMap::new()).impossible.unwrap().message
+    };
+    let kept =
+        "cannot be updated in place, and InPlaceOnly allows nothing else: it has no readiness gate InPlaceUpdateReady";
+    assert_eq!(message(1), format!("Pod web-0 {kept}"));
+    assert_eq!(message(2), format!("Pods web-1 and web-0 {kept} (Pod web-1)"));
+    assert_eq!(message(3), format!("Pods web-2, web-1 and web-0 {kept} (Pod web-2)"));
+    let names = |from: i32| (from - 9..=from).rev().map(|ordinal| format!("web-{ordinal}")).collect::<Vec<_>>();
+    assert!(message(10).starts_with("Pods web-9, ") && message(10).contains("web-1 and web-0 cannot"));
+    assert_eq!(message(12), format!("Pods {} and 2 more {kept} (Pod web-11)", names(11).join(", ")));
 }
 
 #[test]

@@ -78,7 +78,14 @@ impl Claims {
 pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool, plan: &mut Plan) {
     let spec = observed.spec;
     let limit = spec.rolling().map_or(1, |rolling| rolling.max_unavailable);
-    let mut job = Rollout { observed, ways: BTreeMap::new(), claims: BTreeMap::new(), growing: 0, is_stuck: false };
+    let mut job = Rollout {
+        observed,
+        ways: BTreeMap::new(),
+        claims: BTreeMap::new(),
+        growing: 0,
+        is_stuck: false,
+        not_in_place: None,
+    };
     plan.room = Room::new(slots.iter().map(|slot| slot.pod), limit, spec.is_ordered);
     if is_busy {
         plan.room.close();
@@ -133,6 +140,8 @@ struct Rollout<'a, 'o> {
     growing: i32,
     /// One of those claims may never have grown: no other one is asked, and no update waits for that.
     is_stuck: bool,
+    /// Pods that InPlaceOnly keeps on their revision, and why the first one is kept.
+    not_in_place: Option<(String, Vec<String>)>,
 }
 
 impl Rollout<'_, '_> {
@@ -163,6 +172,9 @@ impl Rollout<'_, '_> {
                 plan.candidates.truncate(before);
                 last = last.or(Some(pod));
             }
+        }
+        if let Some((why, pods)) = self.not_in_place.take() {
+            plan.impossible("FailedUpdatePod", not_in_place(&why, &pods));
         }
         let pods = || slots.iter().filter_map(|slot| slot.pod);
         if !plan.candidates.is_empty() || pods().any(|pod| self.is_outdated(pod)) {
@@ -206,9 +218,8 @@ impl Rollout<'_, '_> {
         match self.way(pod, rolling) {
             Way::Replace => self.replace(pod, charge, plan),
             Way::Impossible(why) => {
-                let why =
-                    format!("Pod {} cannot be updated in place, and InPlaceOnly allows nothing else: {why}", pod.name);
-                plan.impossible("FailedUpdatePod", why);
+                let (_, pods) = self.not_in_place.get_or_insert((why, Vec::new()));
+                pods.push(pod.name.clone());
             }
             Way::InPlace(spec) => self.in_place(pod, spec, charge, plan),
             Way::NotKnown => plan.wait("RevisionsNotRead", || {
@@ -326,6 +337,19 @@ impl Rollout<'_, '_> {
         }
         found
     }
+}
+
+/// That InPlaceOnly keeps Pods on their revision, with their names as long as they are few, and why the first one is kept.
+fn not_in_place(why: &str, pods: &[String]) -> String {
+    const NAMED: usize = 10;
+    const KEPT: &str = "cannot be updated in place, and InPlaceOnly allows nothing else";
+    let (named, others) = pods.split_at(pods.len().min(NAMED));
+    let names = match (named, others.len()) {
+        ([pod], 0) => return format!("Pod {pod} {KEPT}: {why}"),
+        ([before @ .., last], 0) => format!("{} and {last}", before.join(", ")),
+        (_, more) => format!("{} and {more} more", named.join(", ")),
+    };
+    format!("Pods {names} {KEPT}: {why} (Pod {})", named.first().map_or("", String::as_str))
 }
 
 /// What has to change in a Pod between two revisions and overrides, or why that needs another Pod.
