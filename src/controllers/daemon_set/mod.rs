@@ -27,7 +27,7 @@ use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use self::observe::Resolved;
 use super::{
     Context, Registration, Runner, Started,
-    pod_set::{Aside, BUILT_IN_PAUSE, Common, POD_WORKERS, Pass, PodSets},
+    pod_set::{Aside, Common, POD_WORKERS, Pass, PodSets},
 };
 use crate::{
     api::apps::{self, daemon_set::DaemonSet},
@@ -294,7 +294,7 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, BUILT_IN_PAUSE).await {
+        if let Some(aside) = self.aside(&job, self.common.first_pause(key, &job.set.metadata)).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();

@@ -14,7 +14,7 @@ use crate::{
     controllers::{
         fake::{Fault, Server},
         in_memory,
-        pod_set::Waves,
+        pod_set::{BUILT_IN_PAUSE, Waves},
         tests::recorded::{self, Left},
     },
     domain::kinds::daemon_set::{

@@ -158,6 +158,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         }
     }
 
+    /// How old the look for that object may be when a pass begins: one that searches for Pods to adopt needs a new look.
+    pub fn first_pause(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
+        let generation = set.generation;
+        let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
+        if was_searched { BUILT_IN_PAUSE } else { Duration::ZERO }
+    }
+
     /// Notes that a pass is about to take steps. Returns how old the last look for that object may be: the first steps for a
     /// generation need a new look, later ones one of the last two seconds. A roll-out has several passes a second, and if each of
     /// them waited for a busy API server, the places of Pods that are updated would stay empty for that long.

@@ -27,7 +27,7 @@ use serde_json::Value;
 use self::observe::Seen;
 use super::{
     Context, Registration, Runner, Started, handling,
-    pod_set::{Aside, BUILT_IN_PAUSE, Common, POD_WORKERS, Pass, PodSets},
+    pod_set::{Aside, Common, POD_WORKERS, Pass, PodSets},
 };
 use crate::{
     api::{
@@ -115,6 +115,8 @@ struct StatefulSetMemory {
     turns: Turns<i32>,
     /// Since when claims have been asked to grow, or have grown, by name.
     growing: BTreeMap<String, Duration>,
+    /// Since when storage classes could not be read.
+    unread_since: Option<Duration>,
     /// What the last events reported: whether Pods are not created, and what no waiting cures.
     reported: (bool, Option<String>),
     /// What was done about new images.
@@ -254,13 +256,13 @@ impl Controller {
             Ok(spec) => spec,
             Err(Invalid(message)) => return self.record_invalid(&set, message).await,
         };
-        let mut job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
         if job.set.metadata.deletion_timestamp.is_some() {
             // Its Pods and claims go with it, by their owner references.
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, BUILT_IN_PAUSE).await {
+        if let Some(aside) = self.aside(&job, self.common.first_pause(key, &job.set.metadata)).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
@@ -277,7 +279,7 @@ impl Controller {
         }
         let (resolved, is_known) = self.with_needed(&job, resolved, &seen, &mut pass).await;
         pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
-        let classes = self.classes(&mut job, &seen, &mut pass).await;
+        let classes = self.classes(&job, &seen, &mut pass).await;
         let allowed = match self.common.in_place.allowed(&self.context.gates).await {
             Ok(allowed) => Some(allowed).filter(|_| is_known),
             Err(error) => {
@@ -286,7 +288,8 @@ impl Controller {
             }
         };
         let waited = self.waited(&job);
-        let plan = pass::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
+        let classes = classes.as_ref().map_err(|unread| *unread);
+        let plan = pass::plan(&self.observed(&job, &resolved, &seen, (classes, &waited), allowed));
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
             && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
@@ -327,8 +330,8 @@ impl Controller {
         if self.refresh_all(job, &resolved, &seen, &mut pass).await {
             seen = self.see_again(job);
         }
-        let none = (&BTreeMap::new(), &BTreeMap::new());
-        let mut plan = pass::plan(&self.observed(job, &resolved, &seen, none, None));
+        let (classes, waited) = (BTreeMap::new(), BTreeMap::new());
+        let mut plan = pass::plan(&self.observed(job, &resolved, &seen, (Ok(&classes), &waited), None));
         plan.without_revisions();
         if !plan.actions.is_empty()
             && let Some(aside) = self.aside(job, Duration::ZERO).await

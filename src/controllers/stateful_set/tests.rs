@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     api::{feature_gates::FeatureGates, labels},
     budgets::Budgets,
-    controllers::{fake::strategic, in_memory},
+    controllers::{fake::strategic, in_memory, pod_set::BUILT_IN_PAUSE},
     runtime::lock,
 };
 
@@ -697,6 +697,26 @@ async fn while_the_built_in_set_of_the_same_name_selects_the_same_pods_nothing_i
     assert_eq!(world.objects(PODS).len(), 3);
 }
 
+/// A look that is some seconds old is not enough for that: the built-in set would find its Pods taken.
+#[tokio::test(start_paused = true)]
+async fn no_pod_is_adopted_that_a_built_in_set_of_the_same_name_may_adopt() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let selects = json!({"selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}}});
+    lock(&world.server).put(BUILT_IN, json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": selects}));
+    let mut orphan = world.objects(PODS)["web-0"].clone();
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    world.put_pod(orphan);
+    let orphan = world.controller.context.pods.get(&ObjectKey::new("ns", "web-0")).unwrap();
+    world.controller.orphan_seen(&orphan);
+    world.writes();
+    world.settle().await.unwrap();
+    assert_eq!(world.sent(), Vec::<String>::new());
+    assert!(world.condition("Stalled").unwrap().contains("--cascade=orphan"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_the_built_in_set_cannot_be_read_nothing_is_made_or_deleted_and_a_condition_says_so() {
     let world = World::new();
@@ -825,6 +845,32 @@ async fn claims_grow_before_their_pods_and_without_the_gate_no_storage_class_is_
         world.settle_all().await;
         assert!(world.condition("Ready").is_some(), "an undo ends the waiting: {:?}", world.status());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_grow_before_their_pods_also_when_storage_classes_cannot_be_read_for_a_moment() {
+    let world = World::with_gates(&["StatefulSetAutoResizePVCGate=true"]);
+    let strategy =
+        json!({"volumeClaimUpdateStrategy": {"type": "OnPodRollingUpdate"}, "volumeClaimTemplates": with_claims()});
+    world.put_set(strategy);
+    let class = json!({"metadata": {"name": "fast"}, "allowVolumeExpansion": true});
+    lock(&world.server).put("/apis/storage.k8s.io/v1/storageclasses/fast", class);
+    world.go_on().await;
+    for name in ["data-web-0", "data-web-1", "data-web-2"] {
+        world.put_claim(name, json!({"status": {"capacity": {"storage": "1Gi"}}}));
+    }
+    let mut larger = with_claims();
+    larger[0]["spec"]["resources"]["requests"]["storage"] = "2Gi".into();
+    let template = json!({"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}});
+    world.put_set(json!({"volumeClaimTemplates": larger, "template": template}));
+    lock(&world.server).faults.push((Method::GET, "/apis/storage.k8s.io".into(), 403));
+    world.writes();
+    assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err(), "it is tried again");
+    let sent = || world.sent().into_iter().filter(|write| !write.contains("revisions")).collect::<Vec<_>>();
+    assert_eq!(sent(), Vec::<String>::new());
+    assert!(world.condition("Reconciling").unwrap().contains("claim data-web-2 of Pod web-2"), "{:?}", world.status());
+    world.settle().await.unwrap();
+    assert_eq!(sent(), ["PATCH persistentvolumeclaims/data-web-2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,8 +37,9 @@ pub struct Observed<'a> {
     pub pods: &'a [Arc<Pod>],
     /// Claims of its Pods and of those to come, by name.
     pub claims: &'a BTreeMap<String, Arc<SizedClaim>>,
-    /// Storage classes, and whether they let volumes grow. Read only while claims are grown.
-    pub classes: &'a BTreeMap<String, bool>,
+    /// Storage classes, and whether they let volumes grow, read only while claims are to grow. Err: for how long they could
+    /// not be read.
+    pub classes: Result<&'a BTreeMap<String, bool>, Duration>,
     /// Name of the revision to get to.
     pub update_revision: &'a str,
     /// The revisions of the set. Read only while Pods are updated in place.

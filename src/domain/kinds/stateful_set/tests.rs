@@ -619,6 +619,36 @@ fn a_claim_that_may_not_be_asked_keeps_no_template_from_its_pod_either() {
 }
 
 #[test]
+fn while_storage_classes_cannot_be_read_updates_wait_as_they_do_for_claims_that_grow() {
+    let spec = spec(with_claims(json!({"growsClaims": true, "maxUnavailable": 1})));
+    let small = claims(&[sized(0, "5Gi", "5Gi"), sized(1, "5Gi", "5Gi"), sized(2, "5Gi", "5Gi")]);
+    let large = claims(&[data(0), data(1), data(2)]);
+    let planned = |pods: &[Pod], claims: &BTreeMap<_, _>, seconds: u64| {
+        let (pods, revisions) = (shared(pods), revisions());
+        plan(&Observed {
+            spec: &spec,
+            pods: &pods,
+            claims,
+            classes: Err(Duration::from_secs(seconds)),
+            update_revision: NEW,
+            revisions: &revisions,
+            allowed: Some(Default::default()),
+            waited: &BTreeMap::new(),
+            announced_is_updated: false,
+            now: at(0),
+        })
+    };
+    let old = [old(0), old(1), old(2)];
+    let early = planned(&old, &small, 20);
+    assert_eq!((early.look, early.wait.clone().unwrap().reason), (Some(Duration::from_secs(100)), "ClaimGrows"));
+    assert_eq!(texts(early), NOTHING);
+    assert_eq!(texts(planned(&old, &small, 120)), ["delete web-2"], "not for ever");
+    let down = [old[0].clone(), old[1].clone(), not_ready(old[2].clone())];
+    assert_eq!(texts(planned(&down, &small, 0)), ["delete web-2"]);
+    assert_eq!(texts(planned(&old, &large, 0)), ["delete web-2"], "none is to grow");
+}
+
+#[test]
 fn a_pod_that_is_down_gets_a_corrected_template_before_its_claim_has_grown() {
     let fields = with_claims(json!({"growsClaims": true, "maxUnavailable": 1}));
     let all = [sized(0, "10Gi", "10Gi"), sized(1, "10Gi", "5Gi"), sized(2, "5Gi", "5Gi")];
@@ -674,7 +704,7 @@ fn while_revisions_cannot_be_read_pods_are_scaled_and_none_is_replaced_for_that(
         spec: &spec,
         pods: &pods,
         claims: &none,
-        classes: &BTreeMap::new(),
+        classes: Ok(&BTreeMap::new()),
         update_revision: NEW,
         revisions: &[],
         allowed: None,

@@ -316,11 +316,21 @@ impl Rollout<'_, '_> {
         for (place, template) in spec.claims.iter().enumerate() {
             let name = template.claim_name(&spec.name, pod.ordinal);
             let Some(claim) = claims.get(&name).filter(|claim| !claim.is_deleting()) else { continue };
-            let expands = claim.storage_class.as_ref().and_then(|class| classes.get(class)).copied();
-            let growth = growth(template, claim, expands);
+            let so_far = waited.get(&name).copied();
+            let (growth, so_far) = match classes {
+                Ok(classes) => {
+                    let expands = claim.storage_class.as_ref().and_then(|class| classes.get(class)).copied();
+                    (growth(template, claim, expands), so_far)
+                }
+                // It is to be asked, and nobody can say now whether it may be.
+                Err(unread) => match growth(template, claim, Some(true)) {
+                    Growth::Ask => (Growth::Grows, Some(*unread)),
+                    known => (known, so_far),
+                },
+            };
             if matches!(growth, Growth::Ask | Growth::Grows) {
-                found.has_asked |= growth == Growth::Ask && waited.contains_key(&name);
-                found.waited = found.waited.max(waited.get(&name).copied().unwrap_or_default());
+                found.has_asked |= growth == Growth::Ask && so_far.is_some();
+                found.waited = found.waited.max(so_far.unwrap_or_default());
             }
             match growth {
                 Growth::Fits => {}

@@ -190,7 +190,7 @@ pub(crate) fn planned_after(
         spec,
         pods: &pods,
         claims,
-        classes: &classes,
+        classes: Ok(&classes),
         update_revision: NEW,
         revisions: &revisions,
         allowed: Some(Allowed::default()),
