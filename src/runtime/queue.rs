@@ -44,6 +44,16 @@ pub enum Requeue {
     After(Duration),
 }
 
+impl Requeue {
+    /// When it is to be, if it is not to wait for an event alone.
+    pub const fn after(self) -> Option<Duration> {
+        match self {
+            Self::Await => None,
+            Self::After(after) => Some(after),
+        }
+    }
+}
+
 /// Signals a running reconcile that its key was added again.
 #[derive(Clone)]
 pub struct Interrupt(Arc<Notify>);

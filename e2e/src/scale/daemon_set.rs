@@ -41,7 +41,7 @@ fn pod_name(app: &str, index: usize) -> String {
     format!("{app}-{index:05}")
 }
 
-/// With everything that a Pod of the DaemonSet has.
+/// With the labels, gates, tolerations and affinity of a Pod of the DaemonSet.
 fn bare_pod(app: &str, index: usize, node: &str) -> Value {
     let mut pod = template(app);
     pod["kind"] = "Pod".into();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Census, GATES, IMAGES, LONG, REVISIONS, Scale, create_gated, delete_bare, in_place_of, in_turn, template};
@@ -57,13 +58,14 @@ fn pod_name(app: &str, ordinal: usize) -> String {
     format!("{app}-{ordinal}")
 }
 
-/// With everything that a Pod of the StatefulSet has.
-fn bare_pod(app: &str, ordinal: usize) -> Value {
+/// With everything that a Pod of the StatefulSet has. `owner` is an owner reference.
+fn bare_pod(app: &str, ordinal: usize, owner: &Value) -> Value {
     let (mut pod, name) = (template(app), pod_name(app, ordinal));
     pod["kind"] = "Pod".into();
     pod["metadata"] = json!({ "name": name, "generateName": format!("{app}-"), "labels": { "app": app,
         "apps.kubernetes.io/pod-index": ordinal.to_string(), "statefulset.kubernetes.io/pod-name": name,
-        "controller-revision-hash": format!("{app}-{}", REVISIONS[0]) } });
+        "controller-revision-hash": format!("{app}-{}", REVISIONS[0]), "lifecycle.apps.kruise.io/state": "Normal" },
+        "annotations": { "lifecycle.apps.kruise.io/timestamp": Timestamp::now() }, "ownerReferences": [owner] });
     pod["spec"]["hostname"] = name.into();
     pod["spec"]["subdomain"] = app.into();
     pod["spec"]["readinessGates"] = GATES.iter().map(|gate| json!({ "conditionType": gate })).collect();
@@ -104,14 +106,18 @@ impl Scale<'_> {
         self.sets_in_place().await
     }
 
-    /// What is there before the Pods are.
-    async fn prepare_set(&self, who: Who, name: &str, set: Value) -> Result<()> {
+    /// What is there before the Pods are: their owner. Returns the owner reference of the bare client's Pods.
+    async fn prepare_set(&self, who: Who, name: &str, set: Value) -> Result<Value> {
         if who == Who::Bare {
-            return warm(&self.t).await;
+            warm(&self.t).await?;
+            let owner = self.t.create(json!({ "kind": "ConfigMap", "metadata": { "name": name } })).await?;
+            return Ok(json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": name,
+                "uid": owner.text("/metadata/uid"), "controller": true, "blockOwnerDeletion": true }));
         }
         self.t.create(set).await?;
         let seen = |o: &Value| o.int("/status/observedGeneration") >= 1;
-        self.t.wait_for(who.kind(), name, "to be seen", PATIENCE, seen).await.map(drop)
+        self.t.wait_for(who.kind(), name, "to be seen", PATIENCE, seen).await?;
+        Ok(Value::Null)
     }
 
     async fn sets_up_and_down(&mut self) -> Result<()> {
@@ -121,10 +127,10 @@ impl Scale<'_> {
             for who in in_turn(&[Who::Bare, Who::Ours, Who::BuiltIn], round) {
                 let name = format!("sts-{}-a{round}", format!("{who:?}").to_lowercase());
                 let pods = Census::begin(&t, &name).await?;
-                self.prepare_set(who, &name, set(who, &name, 0)).await?;
+                let owner = self.prepare_set(who, &name, set(who, &name, 0)).await?;
                 let work = async {
                     match who {
-                        Who::Bare => create_gated(&t, count, |ordinal| bare_pod(&name, ordinal)).await?,
+                        Who::Bare => create_gated(&t, count, |ordinal| bare_pod(&name, ordinal, &owner)).await?,
                         Who::Ours | Who::BuiltIn => resize(&t, who, &name, count).await?,
                     }
                     pods.until("Pods to be ready", LONG, |c| c.ready == count).await
@@ -192,9 +198,9 @@ impl Scale<'_> {
             for who in in_turn(&[Who::Bare, Who::Ours], round) {
                 let name = format!("sts-{}-c{round}", format!("{who:?}").to_lowercase());
                 let pods = Census::begin(&t, &name).await?;
-                self.prepare_set(who, &name, set(who, &name, count)).await?;
+                let owner = self.prepare_set(who, &name, set(who, &name, count)).await?;
                 if who == Who::Bare {
-                    create_gated(&t, count, |ordinal| bare_pod(&name, ordinal)).await?;
+                    create_gated(&t, count, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
                 }
                 pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
                 pods.begin_lowest();

@@ -83,7 +83,10 @@ impl Controller {
     ) {
         let now = clock::now();
         let lifecycle = clone_set.spec.lifecycle.as_ref();
-        let is_large = !wake::pause(seen.views.len()).is_zero();
+        let generation = clone_set.metadata.generation.unwrap_or_default();
+        // Beside the pass they are refreshed by the revision of this spec, if that is known.
+        let singly = !wake::pause(seen.views.len()).is_zero()
+            && self.memories.update_revision(&ObjectKey::of(clone_set), generation).is_some();
         let mut work = Vec::new();
         for view in &seen.views {
             match refresh::refresh(view, None, lifecycle, &resolved.update, now) {
@@ -93,7 +96,7 @@ impl Controller {
                     pass.next.look_after(after);
                 }
                 // What one Pod needs for itself does not hold up the pass.
-                Refresh::Status(_) if is_large => self.pod_queue.add(ObjectKey::of(view.as_ref())),
+                Refresh::Status(_) if singly => self.pod_queue.add(ObjectKey::of(view.as_ref())),
                 needed => work.push((view.clone(), needed)),
             }
         }

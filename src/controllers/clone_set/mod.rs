@@ -243,10 +243,13 @@ impl Controller {
             return Ok(Requeue::Await);
         }
         self.memories.enter(key, uid_of(&clone_set));
-        let Some(clone_set) = self.defaulted(clone_set).await else {
-            return Ok(Requeue::After(pod_template::ASK_AGAIN));
+        let Some(clone_set) = self.defaulted(clone_set.clone()).await else {
+            return self.without_revision(&clone_set, Ok(Requeue::After(pod_template::ASK_AGAIN))).await;
         };
-        let resolved = self.resolve(&clone_set).await?;
+        let resolved = match self.resolve(&clone_set).await {
+            Ok(resolved) => resolved,
+            Err(error) => return self.without_revision(&clone_set, Err(error)).await,
+        };
         let seen = self.see(&clone_set);
         let pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
         self.memories.keep_pods(key, pods);
@@ -262,6 +265,20 @@ impl Controller {
             drop(self.memories.take_found(key));
         }
         pass.next.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// A pass while nobody can say which revision is wanted: updates in place that have begun get to their end, or their Pods
+    /// would stay out of service. `then` is when, or why, it is tried again.
+    async fn without_revision(&self, clone_set: &CloneSet, then: kube::Result<Requeue>) -> kube::Result<Requeue> {
+        let mut pass = Pass::default();
+        match then {
+            Ok(then) => pass.next.look_after(then.after()),
+            Err(error) => drop(pass.next.note(Err(error))),
+        }
+        let update = clone_set.status.as_ref().map(|status| status.update_revision.clone()).unwrap_or_default();
+        let recorded = Resolved { update, ..Resolved::default() };
+        self.refresh_all(clone_set, &recorded, &self.see(clone_set), &mut pass).await;
+        pass.next.end(|after| self.queue.add_after(ObjectKey::of(clone_set), after))
     }
 
     /// The revisions, with the current one that the status names by now. A pass over no Pods ends a roll-out at once, and

@@ -1020,6 +1020,17 @@ async fn a_pass_leaves_the_pods_of_a_large_clone_set_to_their_own_queue() {
 }
 
 #[tokio::test]
+async fn the_pods_of_a_large_clone_set_wait_for_no_revision_that_cannot_be_made() {
+    let (world, keys) = bound_pods().await;
+    lock(&world.server).refused.insert("/apis/apps/v1/namespaces/ns/controllerrevisions".into());
+    world.put_clone_set(json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2"}]}}}));
+    assert!(world.settle().await.is_err());
+    let writes = world.writes();
+    let of_pods = writes.iter().filter(|(_, path, _)| path.starts_with(NAMESPACE) && path.ends_with("/status"));
+    assert_eq!(of_pods.count(), keys.len());
+}
+
+#[tokio::test]
 async fn nobody_writes_a_pod_that_somebody_else_is_writing() {
     let (world, keys) = bound_pods().await;
     let controller = &world.controller;

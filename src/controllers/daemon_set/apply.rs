@@ -66,6 +66,14 @@ impl Controller {
         self.common.refresh_all(&job.key, seen.views.values(), (together, |_: &PodView| by), pass).await
     }
 
+    /// The same by the revision that the status names, while nothing else can be done.
+    pub(super) async fn refresh_as_recorded(&self, job: &Job, pass: &mut Pass) {
+        let resolved = Resolved::recorded(job);
+        let seen = self.see(job, &resolved);
+        let written = self.refresh_all(job, &resolved, &seen, pass).await;
+        pass.common.again |= written;
+    }
+
     /// Carries out what can be: first what is done in any case, then what finds room. What is refused ends nothing.
     pub(super) async fn carry_out(
         &self,

@@ -3,7 +3,8 @@
 //! - Owns: the Pods and ControllerRevisions of DaemonSets of apps.kruise.io, and their status.
 //! - Watches: those DaemonSets, Pods, Nodes. ControllerRevisions are read when a spec is new and while Pods are outdated.
 //! - Never: deletes a Pod by force, touches what another owner controls. While the built-in DaemonSet of the same name
-//!   selects the same Pods it changes nothing at all: every node would have two.
+//!   selects the same Pods it makes, updates and deletes nothing, or every node would have two; an update in place that
+//!   has begun gets to its end.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which Pods are its own, each Pod's own state, the plan and
 //! its steps, what to say in status. The rules are in [`domain::daemon_set`](crate::domain::kinds::daemon_set).
@@ -26,7 +27,7 @@ use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 use self::observe::Resolved;
 use super::{
     Context, Registration, Runner, Started,
-    pod_set::{Aside, BUILT_IN_PAUSE, Common, POD_WORKERS, Pass, PodSets},
+    pod_set::{Aside, Common, POD_WORKERS, Pass, PodSets},
 };
 use crate::{
     api::apps::{self, daemon_set::DaemonSet},
@@ -293,14 +294,14 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, BUILT_IN_PAUSE).await {
+        if let Some(aside) = self.aside(&job, self.common.first_pause(key, &job.set.metadata)).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
         self.claim(&job, &mut pass).await;
         let resolved = match self.resolve(&job).await {
             Ok(resolved) => resolved,
-            Err(error) => return self.record_unresolved(&job, error).await,
+            Err(error) => return self.record_unresolved(&job, error, pass).await,
         };
         let mut seen = self.see(&job, &resolved);
         if self.refresh_all(&job, &resolved, &seen, &mut pass).await {
@@ -351,12 +352,10 @@ impl Controller {
 
     /// Makes and deletes nothing, and says why.
     async fn step_aside(&self, job: &Job, aside: Aside) -> kube::Result<Requeue> {
-        if aside.is_unknown() {
-            let (resolved, mut pass) = (Resolved::recorded(job), Pass::default());
-            let seen = self.see(job, &resolved);
-            self.refresh_all(job, &resolved, &seen, &mut pass).await;
-        }
+        let mut pass = Pass::default();
+        self.refresh_as_recorded(job, &mut pass).await;
         self.record_progress(job, aside.progress).await?;
-        aside.then
+        pass.common.look_after(aside.then?.after());
+        pass.common.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 }

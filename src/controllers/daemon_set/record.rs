@@ -111,12 +111,20 @@ impl Controller {
         self.record_without_revision(job, &progress, None).await
     }
 
-    /// Nobody knows to which revision Pods belong: nothing is made or deleted, and the status says why.
-    pub(super) async fn record_unresolved(&self, job: &Job, error: kube::Error) -> kube::Result<Requeue> {
+    /// Nobody knows to which revision Pods belong: nothing is made or deleted, and the status says why. Updates in place that
+    /// have begun get to their end.
+    pub(super) async fn record_unresolved(
+        &self,
+        job: &Job,
+        error: kube::Error,
+        mut pass: Pass,
+    ) -> kube::Result<Requeue> {
         let message = format!("the revision of the template cannot be found out: {error}");
         let progress = Progress::Waiting { reason: "RevisionUnknown".into(), message: message.clone() };
+        pass.note(Err(error));
+        self.refresh_as_recorded(job, &mut pass).await;
         self.record_without_revision(job, &progress, Some(&message)).await?;
-        Err(error)
+        pass.common.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 
     async fn record_without_revision(&self, job: &Job, progress: &Progress, failure: Option<&str>) -> kube::Result<()> {
@@ -136,6 +144,7 @@ impl Controller {
 
     /// A spec that cannot be followed.
     pub(super) async fn record_invalid(&self, set: &DaemonSet, reason: &str, message: String) -> kube::Result<Requeue> {
-        self.common.record_invalid(&self.sets, set, set.status.as_ref(), (reason, message)).await
+        let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), set.spec.lifecycle.as_ref()));
+        self.common.record_invalid(to, set, recorded, (reason, message)).await
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     controllers::{
         fake::{Fault, Server},
         in_memory,
-        pod_set::Waves,
+        pod_set::{BUILT_IN_PAUSE, Waves},
         tests::recorded::{self, Left},
     },
     domain::kinds::daemon_set::{
@@ -430,6 +430,41 @@ async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted
     lock(&world.server).unreadable.clear();
     world.settle().await;
     world.everywhere("i:2", &["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_in_place_that_has_begun_ends_although_its_set_cannot_go_on() {
+    for way in ["no revision", "invalid", "built-in"] {
+        let world = World::with_nodes(&["a", "b"]);
+        world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+        world.settle().await;
+        world.image("i:2");
+        while !world.pods().iter().any(|pod| pod.pointer("/spec/containers/0/image").unwrap() == "i:2") {
+            let _ = world.pass().await;
+        }
+        match way {
+            "no revision" => {
+                lock(&world.server).unreadable.push(REVISIONS.trim_end_matches('/'));
+                world.image("i:3");
+            }
+            "invalid" => world.apply(json!({"updateStrategy": {"type": "Sometimes"}})),
+            _ => {
+                let selects = json!({"selector": {"matchLabels": {"app": "agent"}},
+                    "template": {"metadata": {"labels": {"app": "agent"}}}});
+                lock(&world.server).put(BUILT_IN, json!({"metadata": {"name": "agent"}, "spec": selects}));
+                tokio::time::advance(BUILT_IN_PAUSE).await;
+            }
+        }
+        for _ in 0..5 {
+            world.play();
+            let _ = world.pass().await;
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        let gates = |pod: &Value| pod.pointer("/status/conditions").unwrap().as_array().unwrap().clone();
+        let is_closed = |c: &Value| c["type"] == "InPlaceUpdateReady" && c["status"] != "True";
+        assert!(!world.pods().iter().flat_map(gates).any(|c| is_closed(&c)), "{way}");
+        assert_eq!(world.images().iter().filter(|(_, image)| image == "i:2").count(), 1, "{way}: nothing else");
+    }
 }
 
 /// A revision and the Pods of two nodes that nobody controls, as `kubectl delete --cascade=orphan` leaves them.

@@ -64,20 +64,13 @@ pub struct Common {
     single: Option<Arc<single::By>>,
 }
 
-/// Why nothing is made, changed or deleted.
+/// Why nothing is made, updated or deleted. What a single Pod needs by itself is done all the same: one whose update in place
+/// has begun would stay out of service.
 pub struct Aside {
     /// What the condition says.
     pub progress: Progress,
     /// What comes of the pass.
     pub then: kube::Result<Requeue>,
-}
-
-impl Aside {
-    /// Whether nobody can say whether there is another controller of these Pods. Then what one of them needs by itself is
-    /// done all the same.
-    pub fn is_unknown(&self) -> bool {
-        self.then.is_err()
-    }
 }
 
 /// What the controllers of one kind share.
@@ -163,6 +156,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 then: Err(error),
             }),
         }
+    }
+
+    /// How old the look for that object may be when a pass begins: one that searches for Pods to adopt needs a new look.
+    pub fn first_pause(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
+        let generation = set.generation;
+        let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
+        if was_searched { BUILT_IN_PAUSE } else { Duration::ZERO }
     }
 
     /// Notes that a pass is about to take steps. Returns how old the last look for that object may be: the first steps for a

@@ -6,9 +6,9 @@ use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Common, PodSets};
+use super::{Common, Pass, PodSets};
 use crate::{
-    api::apps::stateful_set::StatefulSetCondition,
+    api::apps::{lifecycle::Lifecycle, stateful_set::StatefulSetCondition},
     domain::workload::{
         conditions::{self, FAILED_CREATE, FAILED_UPDATE},
         owner::OwnerRef,
@@ -16,7 +16,7 @@ use crate::{
     },
     runtime::{
         clock,
-        queue::Requeue,
+        queue::{Queue, Requeue},
         status_writer::json_of,
         watches::{ObjectKey, Store},
     },
@@ -77,21 +77,23 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         Ok(outcome.look_after())
     }
 
-    /// A spec that cannot be followed: nothing is done on a guess, and the status says why.
+    /// A spec that cannot be followed: nothing is done on a guess, and the status says why. `queue` is that of the sets.
     ///
     /// # Errors
     /// Those of the API server, but 404 and 409.
     pub async fn record_invalid<K, S>(
         &self,
-        store: &Store<K>,
+        (store, queue): (&Store<K>, &Queue<ObjectKey>),
         set: &K,
-        recorded: Option<&S>,
+        (recorded, lifecycle): (Option<&S>, Option<&Lifecycle>),
         (reason, message): (&str, String),
     ) -> kube::Result<Requeue>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
         S: SetStatus,
     {
+        let mut pass = Pass::default();
+        self.refresh_without_spec(set, lifecycle, &mut pass).await;
         let before = recorded.map(S::conditions).unwrap_or_default();
         if !before.iter().any(|c| c.type_ == STALLED && c.message == message) {
             self.pods.warning(&OwnerRef::of(set), reason, &message);
@@ -102,8 +104,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         let generation = set.meta().generation.unwrap_or_default();
         let wanted = recorded.cloned().unwrap_or_default().with_conditions(conditions, generation);
         // It waits for another spec, not for time.
-        let after = self.write_status(store, set, recorded, &wanted).await?;
-        Ok(after.map_or(Requeue::Await, Requeue::After))
+        pass.common.look_after(self.write_status(store, set, recorded, &wanted).await?);
+        pass.common.end(|after| queue.add_after(ObjectKey::of(set), after))
     }
 
     /// Nothing has been written, as far as it remembers; and nothing else is remembered either, as after a restart.

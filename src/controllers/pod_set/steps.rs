@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kube::Resource;
 use serde_json::{Map, Value, json};
 
 use super::{Common, Pass, PodSets, Together, Write};
@@ -180,6 +181,25 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             pass.note(Err(error));
         }
         written
+    }
+
+    /// The same while nothing else can be done for a set: a Pod whose update in place has begun would stay out of service. No
+    /// revision counts as the wanted one, so what was announced stays announced.
+    pub async fn refresh_without_spec<K: Resource<DynamicType = ()>>(
+        &self,
+        set: &K,
+        lifecycle: Option<&Lifecycle>,
+        pass: &mut Pass,
+    ) {
+        if set.meta().deletion_timestamp.is_some() {
+            return;
+        }
+        let (key, owner) = (ObjectKey::of(set), OwnerRef::of(set));
+        let by = Refreshing { owner: &owner, lifecycle, update_revision: "" };
+        let together = Together { generation: set.meta().generation, by, for_all: true };
+        let views = self.owned(&owner);
+        let written = self.refresh_all(&key, views.iter(), (together, |_: &PodView| by), pass).await;
+        pass.common.again |= written;
     }
 
     /// Does something with a Pod, if its budgets let it and nobody else writes it.

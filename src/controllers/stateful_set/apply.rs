@@ -63,6 +63,12 @@ impl Controller {
         self.common.refresh_all(&job.key, seen.views.values(), (together, by), pass).await
     }
 
+    /// The same while nothing else can be done: a Pod whose update in place has begun would stay out of service.
+    pub(super) async fn refresh_as_recorded(&self, job: &Job, pass: &mut Pass) {
+        let written = self.refresh_all(job, &job.recorded(), &self.see_again(job), pass).await;
+        pass.common.again |= written;
+    }
+
     /// Carries out what can be: first what is done in any case, then what finds room. What is refused ends nothing.
     pub(super) async fn carry_out(
         &self,

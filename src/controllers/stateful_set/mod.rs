@@ -5,7 +5,8 @@
 //! - Watches: those StatefulSets, Pods, claims. ControllerRevisions are read when a spec is new, storage classes while
 //!   claims grow.
 //! - Never: deletes a Pod by force, makes a second Pod of an identity, deletes a claim, touches what another owner
-//!   controls. While the built-in StatefulSet of the same name selects the same Pods it changes nothing at all.
+//!   controls. While the built-in StatefulSet of the same name selects the same Pods it makes, updates and deletes
+//!   nothing; an update in place that has begun gets to its end.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which Pods are its own, each Pod's own state, the plan and
 //! its steps, what to say in status. The rules are in [`domain::stateful_set`](crate::domain::kinds::stateful_set).
@@ -26,7 +27,7 @@ use serde_json::Value;
 use self::observe::Seen;
 use super::{
     Context, Registration, Runner, Started, handling,
-    pod_set::{Aside, BUILT_IN_PAUSE, Common, POD_WORKERS, Pass, PodSets},
+    pod_set::{Aside, Common, POD_WORKERS, Pass, PodSets},
 };
 use crate::{
     api::{
@@ -114,6 +115,8 @@ struct StatefulSetMemory {
     turns: Turns<i32>,
     /// Since when claims have been asked to grow, or have grown, by name.
     growing: BTreeMap<String, Duration>,
+    /// Since when storage classes could not be read.
+    unread_since: Option<Duration>,
     /// What the last events reported: whether Pods are not created, and what no waiting cures.
     reported: (bool, Option<String>),
     /// What was done about new images.
@@ -141,6 +144,13 @@ struct Job {
 }
 
 impl Job {
+    /// The update revision that the status names, while the wanted one cannot be found out.
+    fn recorded(&self) -> Resolved {
+        let status = self.set.status.as_ref();
+        let update = status.map(|status| status.update_revision.clone()).unwrap_or_default();
+        Resolved { update, ..Resolved::default() }
+    }
+
     /// Name of the current revision, which is the update revision once the update is done.
     fn current<'a>(&self, resolved: &'a Resolved, seen: &Seen) -> &'a str {
         match status::is_complete(&self.spec, &seen.pods, &resolved.update) {
@@ -241,18 +251,18 @@ impl Controller {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
         self.common.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
-        let Some(set) = self.defaulted(key, set).await else { return Ok(Requeue::After(pod_template::ASK_AGAIN)) };
+        let Some(set) = self.defaulted(key, set.clone()).await else { return self.without_defaults(&set).await };
         let spec = match Spec::of(&set, self.gates()) {
             Ok(spec) => spec,
             Err(Invalid(message)) => return self.record_invalid(&set, message).await,
         };
-        let mut job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
         if job.set.metadata.deletion_timestamp.is_some() {
             // Its Pods and claims go with it, by their owner references.
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, BUILT_IN_PAUSE).await {
+        if let Some(aside) = self.aside(&job, self.common.first_pause(key, &job.set.metadata)).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
@@ -269,7 +279,7 @@ impl Controller {
         }
         let (resolved, is_known) = self.with_needed(&job, resolved, &seen, &mut pass).await;
         pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
-        let classes = self.classes(&mut job, &seen, &mut pass).await;
+        let classes = self.classes(&job, &seen, &mut pass).await;
         let allowed = match self.common.in_place.allowed(&self.context.gates).await {
             Ok(allowed) => Some(allowed).filter(|_| is_known),
             Err(error) => {
@@ -278,7 +288,8 @@ impl Controller {
             }
         };
         let waited = self.waited(&job);
-        let plan = pass::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
+        let classes = classes.as_ref().map_err(|unread| *unread);
+        let plan = pass::plan(&self.observed(&job, &resolved, &seen, (classes, &waited), allowed));
         // The last look for it may be some time ago.
         if (!plan.actions.is_empty() || !plan.candidates.is_empty())
             && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
@@ -304,11 +315,23 @@ impl Controller {
         pass.common.end(|after| self.queue.add_after(key.clone(), after))
     }
 
+    /// A pass while the API server cannot say what defaults the template has.
+    async fn without_defaults(&self, set: &StatefulSet) -> kube::Result<Requeue> {
+        let mut pass = Pass::default();
+        self.common.refresh_without_spec(set, set.spec.lifecycle.as_ref(), &mut pass).await;
+        pass.common.look_after(Some(pod_template::ASK_AGAIN));
+        pass.common.end(|after| self.queue.add_after(ObjectKey::of(set), after))
+    }
+
     /// A pass while the revisions can be neither read nor made: Pods are deleted as they have to be, and claims are seen to.
+    /// Updates in place that have begun get to their end.
     async fn without_revisions(&self, job: &Job, mut pass: Pass) -> kube::Result<Requeue> {
-        let (seen, resolved) = (self.see(job, &mut pass).await, Resolved::default());
-        let none = (&BTreeMap::new(), &BTreeMap::new());
-        let mut plan = pass::plan(&self.observed(job, &resolved, &seen, none, None));
+        let (mut seen, resolved) = (self.see(job, &mut pass).await, job.recorded());
+        if self.refresh_all(job, &resolved, &seen, &mut pass).await {
+            seen = self.see_again(job);
+        }
+        let (classes, waited) = (BTreeMap::new(), BTreeMap::new());
+        let mut plan = pass::plan(&self.observed(job, &resolved, &seen, (Ok(&classes), &waited), None));
         plan.without_revisions();
         if !plan.actions.is_empty()
             && let Some(aside) = self.aside(job, Duration::ZERO).await
@@ -325,14 +348,11 @@ impl Controller {
 
     /// Makes and deletes nothing, and says why.
     async fn step_aside(&self, job: &Job, aside: Aside) -> kube::Result<Requeue> {
-        if aside.is_unknown() {
-            let status = job.set.status.as_ref();
-            let update = status.map(|status| status.update_revision.clone()).unwrap_or_default();
-            let (seen, mut pass) = (self.see_again(job), Pass::default());
-            self.refresh_all(job, &Resolved { update, ..Resolved::default() }, &seen, &mut pass).await;
-        }
+        let mut pass = Pass::default();
+        self.refresh_as_recorded(job, &mut pass).await;
         self.record_progress(job, aside.progress).await?;
-        aside.then
+        pass.common.look_after(aside.then?.after());
+        pass.common.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 
     /// The set with a template as admission would have stored it. It was not asked when it was away, and Pods must not be

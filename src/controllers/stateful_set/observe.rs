@@ -216,25 +216,33 @@ impl Controller {
     }
 
     /// Storage classes, and whether they let volumes grow. Nothing is read without gate StatefulSetAutoResizePVCGate, or
-    /// while no claim is smaller than its template wants it. When they cannot be read no claim grows in this pass.
-    pub(super) async fn classes(&self, job: &mut Job, seen: &Seen, pass: &mut Pass) -> BTreeMap<String, bool> {
+    /// while no claim is smaller than its template wants it. Err: for how long they could not be read, as far as this process
+    /// has seen it.
+    pub(super) async fn classes(
+        &self,
+        job: &Job,
+        seen: &Seen,
+        pass: &mut Pass,
+    ) -> Result<BTreeMap<String, bool>, Duration> {
         let is_small = |ordinal: i32| {
             job.spec.claims.iter().any(|template| {
                 let claim = seen.claims.get(&template.claim_name(&job.spec.name, ordinal));
                 claim.is_some_and(|claim| claim.requested < template.storage)
             })
         };
-        if !job.spec.grows_claims || !seen.pods.iter().any(|pod| is_small(pod.ordinal)) {
-            return BTreeMap::new();
-        }
-        match self.list_classes().await {
-            Ok(classes) => classes,
-            Err(error) => {
-                pass.note(Err(error));
-                job.spec.grows_claims = false;
-                BTreeMap::new()
-            }
-        }
+        let are_read = match job.spec.grows_claims && seen.pods.iter().any(|pod| is_small(pod.ordinal)) {
+            true => self.list_classes().await,
+            false => Ok(BTreeMap::new()),
+        };
+        let now = clock::now().mono;
+        let unread_since = self.common.memories.with(&job.key, |memory| match &are_read {
+            Ok(_) => memory.unread_since.take(),
+            Err(_) => Some(*memory.unread_since.get_or_insert(now)),
+        });
+        are_read.map_err(|error| {
+            pass.note(Err(error));
+            now.saturating_sub(unread_since.flatten().unwrap_or(now))
+        })
     }
 
     async fn list_classes(&self) -> kube::Result<BTreeMap<String, bool>> {
@@ -276,7 +284,7 @@ impl Controller {
         job: &'a Job,
         resolved: &'a Resolved,
         seen: &'a Seen,
-        (classes, waited): (&'a BTreeMap<String, bool>, &'a BTreeMap<String, Duration>),
+        (classes, waited): (Result<&'a BTreeMap<String, bool>, Duration>, &'a BTreeMap<String, Duration>),
         allowed: Option<Allowed>,
     ) -> Observed<'a> {
         Observed {

@@ -157,7 +157,8 @@ impl Controller {
 
     /// A spec that cannot be followed.
     pub(super) async fn record_invalid(&self, set: &StatefulSet, message: String) -> kube::Result<Requeue> {
-        self.common.record_invalid(&self.sets, set, set.status.as_ref(), ("InvalidSpec", message)).await
+        let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), set.spec.lifecycle.as_ref()));
+        self.common.record_invalid(to, set, recorded, ("InvalidSpec", message)).await
     }
 }
 

@@ -32,6 +32,11 @@ pub fn kept_old(partition: IntOrPercent, replicas: i32) -> i32 {
     kept.clamp(0, replicas.max(0))
 }
 
+/// Whether Pods stay on old revisions, if there are any.
+pub fn keeps_old(partition: IntOrPercent) -> bool {
+    kept_old(partition, i32::MAX) > 0
+}
+
 /// `maxUnavailable` and `maxSurge` as numbers. Without surge a part of a Pod may be unavailable, with surge it may not; a
 /// paused roll-out has no surge.
 pub fn limits(max_unavailable: IntOrPercent, max_surge: IntOrPercent, replicas: i32, paused: bool) -> (i32, i32) {
@@ -63,6 +68,21 @@ mod tests {
             (percent(30.0), 0, 0),
         ] {
             assert_eq!(kept_old(partition, replicas), kept, "{partition:?} of {replicas}");
+        }
+    }
+
+    #[test]
+    fn a_partition_is_one_although_there_is_no_pod_that_it_could_keep() {
+        let percent = IntOrPercent::Percent;
+        for (partition, keeps) in [
+            (IntOrPercent::Int(0), false),
+            (IntOrPercent::Int(-1), false),
+            (IntOrPercent::Int(1), true),
+            (percent(0.0), false),
+            (percent(0.1), true),
+            (percent(100.0), true),
+        ] {
+            assert_eq!((keeps_old(partition), kept_old(partition, 0)), (keeps, 0), "{partition:?}");
         }
     }
 

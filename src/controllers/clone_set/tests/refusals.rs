@@ -300,6 +300,36 @@ async fn a_claim_that_cannot_be_dropped_keeps_no_other_and_one_that_is_gone_is_n
     assert!(drop().await.unwrap(), "and it follows when it may");
 }
 
+/// A quota for revisions is used up, or the API server cannot say what defaults a template has.
+#[tokio::test]
+async fn an_update_in_place_that_has_begun_ends_although_the_revision_of_a_newer_template_is_not_known() {
+    for refused in ["/apis/apps/v1/namespaces/ns/controllerrevisions", "/api/v1/namespaces/ns/podtemplates"] {
+        let world = World::new();
+        world.put_clone_set(json!({}));
+        world.go_on().await;
+        world.put_clone_set(image("i:2"));
+        world.settle().await.unwrap();
+        let is_ready = || {
+            let pods = world.pods();
+            let updated = pods.iter().find(|pod| pod["spec"]["containers"][0]["image"] == "i:2").unwrap();
+            let conditions = updated["status"]["conditions"].as_array().unwrap();
+            conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+        };
+        world.play();
+        assert!(!is_ready(), "its gate is closed");
+        lock(&world.server).refused.insert(refused.into());
+        world.put_clone_set(image("i:3"));
+        for _ in 0..3 {
+            let _ = world.settle().await;
+            world.play();
+        }
+        assert!(is_ready(), "{refused}");
+        let mut now: Vec<String> = images(&world.pods()).iter().map(|image| (*image).to_owned()).collect();
+        now.sort();
+        assert_eq!(now, ["i:1", "i:2"], "and nothing else is begun");
+    }
+}
+
 /// How often a Pod has left service for an update in place.
 fn left_service(world: &World) -> usize {
     world.writes().iter().filter(|(.., body)| body.to_string().contains("StartInPlaceUpdate")).count()

@@ -161,6 +161,44 @@ async fn edge_14_a_gate_is_closed_whatever_was_seen_and_opened_only_as_it_was_se
     assert!(world.condition("Ready").is_some());
 }
 
+/// Whatever keeps its set from going on, a Pod whose update has begun gets back into service.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_has_begun_ends_although_its_set_cannot_go_on() {
+    const TRIALS: &str = "/api/v1/namespaces/ns/podtemplates";
+    for way in ["no revision", "no defaults", "invalid", "built-in"] {
+        let world = World::new();
+        world.put_set(json!({}));
+        world.go_on().await;
+        world.put_set(image("i:2"));
+        world.settle().await.unwrap();
+        world.play();
+        assert_eq!(condition(&world, "web-2", "Ready")["status"], "False");
+        let refuse = |path: &str| {
+            lock(&world.server).faults.extend(vec![(Method::POST, path.to_owned(), 403); 9]);
+            world.put_set(image("i:3"));
+        };
+        match way {
+            "no revision" => refuse(REVISIONS.trim_end_matches('/')),
+            "no defaults" => refuse(TRIALS),
+            "invalid" => world.put_set(json!({"reserveOrdinals": ["7"]})),
+            _ => {
+                let selects = json!({"selector": {"matchLabels": {"app": "web"}},
+                    "template": {"metadata": {"labels": {"app": "web"}}}});
+                let built_in = json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": selects});
+                lock(&world.server).put(BUILT_IN, built_in);
+                tokio::time::advance(BUILT_IN_PAUSE).await;
+            }
+        }
+        for _ in 0..3 {
+            let _ = world.settle().await;
+            world.play();
+        }
+        assert_eq!(condition(&world, "web-2", "Ready")["status"], "True", "{way}");
+        let images = of_each(&world.objects(PODS), "/spec/containers/0/image");
+        assert_eq!(images, ["i:1", "i:1", "i:2"], "{way}: nothing else is begun");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn edge_16_no_tag_is_latest_and_an_image_that_is_the_same_completes() {
     let world = World::new();
@@ -180,6 +218,43 @@ async fn edge_16_no_tag_is_latest_and_an_image_that_is_the_same_completes() {
         assert_eq!(condition(&world, "web-0", labels::CONDITION_INPLACE_UPDATE_READY)["status"], "True", "{wanted}");
         assert_eq!(world.status()["updatedReplicas"], 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_with_launch_priorities_are_changed_one_after_the_other() {
+    let world = World::new();
+    let with = |[main, side]: [&str; 2]| {
+        let container = |name: &str, image: &str, priority: &str| {
+            let barrier = json!({"configMapKeyRef": {"name": "barrier", "key": priority}});
+            json!({"name": name, "image": image, "env": [{"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": barrier}]})
+        };
+        let containers = [container("main", main, "p_2"), container("side", side, "p_1")];
+        json!({"replicas": 1, "template": {"spec": {"containers": containers}}})
+    };
+    let images = || {
+        let pod = world.objects(PODS)["web-0"].clone();
+        ["/spec/containers/0/image", "/spec/containers/1/image"].map(|at| pod.pointer(at).cloned().unwrap_or_default())
+    };
+    world.put_set(with(["m:1", "s:1"]));
+    world.go_on().await;
+    let uid = world.objects(PODS)["web-0"]["metadata"]["uid"].clone();
+    world.put_set(with(["m:2", "s:2"]));
+    world.settle().await.unwrap();
+    assert_eq!(images(), ["m:2", "s:1"]);
+    world.play();
+    let mut pod = world.objects(PODS)["web-0"].clone();
+    pod["status"]["containerStatuses"][0]["ready"] = false.into();
+    world.put_pod(pod.clone());
+    world.settle().await.unwrap();
+    assert_eq!(images(), ["m:2", "s:1"], "the first one runs, and is not ready yet");
+    pod["status"]["containerStatuses"][0]["ready"] = true.into();
+    world.put_pod(pod);
+    world.settle().await.unwrap();
+    assert_eq!(images(), ["m:2", "s:2"]);
+    assert_eq!(condition(&world, "web-0", labels::CONDITION_INPLACE_UPDATE_READY)["status"], "False");
+    world.go_on().await;
+    assert_eq!(world.objects(PODS)["web-0"]["metadata"]["uid"], uid);
+    assert!(world.condition("Ready").is_some(), "{:?}", world.status());
 }
 
 #[tokio::test(start_paused = true)]

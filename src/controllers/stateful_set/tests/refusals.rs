@@ -77,6 +77,40 @@ async fn a_claim_that_has_changed_is_read_before_it_is_written_again() {
     assert_eq!(claim["metadata"]["ownerReferences"][0]["name"], "web-2");
 }
 
+/// A scale-down made the Pod the owner of its claim and got no further. It is wanted again, and outdated.
+#[tokio::test(start_paused = true)]
+async fn a_pod_goes_only_when_its_claim_does_not_go_with_it_although_the_next_one_needs_it() {
+    for code in [409, 403] {
+        let world = World::new();
+        world.put_set(json!({"replicas": 1, "volumeClaimTemplates": with_claims(),
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete", "whenDeleted": "Retain"},
+            "updateStrategy": {"rollingUpdate": {"podUpdatePolicy": "ReCreate"}}}));
+        world.go_on().await;
+        let uid_of_claim = || world.objects(CLAIMS)["data-web-0"]["metadata"]["uid"].clone();
+        let (claim, pods) = (uid_of_claim(), uids(&world));
+        lock(&world.server).faults.push((Method::DELETE, format!("{PODS}web-0"), 403));
+        world.put_set(json!({"replicas": 0}));
+        assert!(world.settle().await.is_err());
+        let owners = || world.objects(CLAIMS)["data-web-0"]["metadata"]["ownerReferences"].clone();
+        assert_eq!(owners()[0]["name"], "web-0");
+        world.writes();
+        lock(&world.server).faults.push((Method::PATCH, format!("{CLAIMS}data-web-0"), code));
+        let mut again = with_image("i:2");
+        again["replicas"] = 1.into();
+        world.put_set(again);
+        let passed = world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
+        assert_eq!(passed.is_ok(), code == 409);
+        let sent: Vec<String> = world.sent().into_iter().filter(|write| !write.contains("revisions")).collect();
+        assert_eq!(sent, ["PATCH persistentvolumeclaims/data-web-0"], "{code}");
+        let why = world.condition("Reconciling").unwrap();
+        assert_eq!(why, "Pod web-0 is replaced when it does not own its claim data-web-0 any more");
+        world.go_on().await;
+        assert_eq!((uid_of_claim(), owners()), (claim, json!([])));
+        assert_ne!(uids(&world), pods);
+        assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:2"]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_update_revision_that_was_deleted_by_hand_is_made_again_and_replaces_no_pod() {
     let world = World::new();
@@ -151,6 +185,28 @@ async fn while_revisions_cannot_be_read_or_made_surplus_pods_go_and_none_is_made
         );
         assert!(world.condition("Ready").is_some());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_no_revision_can_be_made_an_ordered_scale_down_stops_at_several_broken_pods_as_ever() {
+    let world = World::new();
+    world.put_set(json!({"podManagementPolicy": "OrderedReady"}));
+    world.go_on().await;
+    for name in ["web-1", "web-2"] {
+        let mut pod = world.objects(PODS)[name].clone();
+        strategic(&mut pod["status"], &json!({"conditions": [{"type": "Ready", "status": "False"}]}));
+        world.put_pod(pod);
+    }
+    world.writes();
+    let mut fewer = with_image("i:2");
+    fewer["replicas"] = 1.into();
+    world.put_set(fewer);
+    lock(&world.server).faults.push((Method::POST, REVISIONS.trim_end_matches('/').to_owned(), 403));
+    let deleted = || world.sent().into_iter().filter(|write| write.starts_with("DELETE")).collect::<Vec<_>>();
+    assert!(world.controller.reconcile(&ObjectKey::new("ns", "web")).await.is_err());
+    assert_eq!(deleted(), Vec::<String>::new());
+    world.settle().await.unwrap();
+    assert_eq!(deleted(), ["DELETE pods/web-2"], "the newest template, which is known now, does not reach it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,6 +331,10 @@ async fn a_status_that_is_stale_stops_nothing_and_is_made_right() {
         }
         let next = if world.objects(PODS)["web-0"]["spec"]["containers"][0]["image"] == "i:1" { "i:2" } else { "i:1" };
         world.put_set(with_image(next));
+        for _ in 0..2 {
+            world.settle_all().await;
+        }
+        assert_eq!(world.condition("Reconciling").unwrap(), "Pod web-2 is in lifecycle state Updating", "{stale}");
         world.go_on().await;
         let status = world.status();
         for count in ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"] {
@@ -302,6 +362,10 @@ async fn a_store_that_is_behind_stops_nothing() {
         server.put(&format!("{PODS}web-1"), changed);
     }
     world.put_set(with_image("i:2"));
+    for _ in 0..2 {
+        world.settle_all().await;
+    }
+    assert_eq!(world.condition("Reconciling").unwrap(), "Pod web-2 is not Ready", "the one that was made anew");
     world.go_on().await;
     let pods = world.objects(PODS);
     assert_eq!(of_each(&pods, "/spec/containers/0/image"), [json!("i:2"), json!("i:2"), json!("i:2")]);

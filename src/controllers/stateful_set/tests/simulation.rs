@@ -1,5 +1,5 @@
-//! Random histories of a StatefulSet: the real controller, an API server in memory, a played kubelet, users and faults, late
-//! watches, and a clock that a seed moves. See [`crate::liveness`].
+//! Random histories of a StatefulSet: the real controller, an API server in memory, a played kubelet and garbage collector,
+//! users and faults, late watches, and a clock that a seed moves. See [`crate::liveness`].
 
 use std::collections::BTreeSet;
 
@@ -20,6 +20,8 @@ use crate::{
 struct Wanted {
     ordered: bool,
     claims: bool,
+    /// Claims go with a Pod that is surplus.
+    deletes_claims: bool,
     replicas: usize,
     reserved: Vec<i64>,
     image: &'static str,
@@ -38,6 +40,7 @@ impl Wanted {
         Self {
             ordered,
             claims: random.chance(50),
+            deletes_claims: random.chance(50),
             replicas: 1 + random.below(4),
             reserved: Vec::new(),
             image: "i:1",
@@ -55,13 +58,20 @@ impl Wanted {
     }
 
     fn image_of(&self, ordinal: i64) -> &'static str {
-        self.other_image.filter(|_| (1..=2).contains(&ordinal)).unwrap_or(self.image)
+        self.with_override(ordinal, self.image)
+    }
+
+    /// The image of an ordinal whose template has another one.
+    fn with_override<'a>(&self, ordinal: i64, image: &'a str) -> &'a str {
+        self.other_image.filter(|_| (1..=2).contains(&ordinal)).unwrap_or(image)
     }
 
     fn spec(&self) -> Value {
+        let retention = json!({"whenScaled": if self.deletes_claims { "Delete" } else { "Retain" }});
         json!({"replicas": self.replicas, "reserveOrdinals": self.reserved,
             "podManagementPolicy": if self.ordered { "OrderedReady" } else { "Parallel" },
             "volumeClaimTemplates": if self.claims { with_claims() } else { Value::Null },
+            "persistentVolumeClaimRetentionPolicy": retention,
             "updateStrategy": {"rollingUpdate": {"partition": self.partition, "maxUnavailable": self.max_unavailable,
                 "minReadySeconds": self.min_ready, "podUpdatePolicy": self.policy, "paused": self.paused}},
             "template": {"spec": {"containers": [{"name": "main", "image": self.image}]}}})
@@ -73,6 +83,7 @@ impl Wanted {
 struct Member {
     ordinal: i64,
     image: String,
+    revision: String,
     ready_since: Option<Timestamp>,
     /// The same, were its gate for updates in place open.
     ready_with_gate: Option<Timestamp>,
@@ -90,6 +101,7 @@ impl Member {
         Some(Self {
             ordinal: pod.name().strip_prefix("web-")?.parse().ok()?,
             image: pod.spec.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
+            revision: pod.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
             ready_since: pod.ready_since.filter(|_| is_ready && is_open && is_normal),
             ready_with_gate: pod.ready_since.filter(|_| is_ready),
             is_deleting: pod.is_deleting(),
@@ -111,6 +123,8 @@ struct PassSeen {
     knew: BTreeMap<i64, Member>,
     /// Pods that were there when it began: a write of the pass may find out that one that it knew is not.
     there: BTreeSet<String>,
+    /// UIDs of Pods that own claims, as it knew.
+    owners: BTreeSet<String>,
     writes: Vec<(Method, String, Value)>,
 }
 
@@ -122,6 +136,8 @@ struct Now {
     status: Value,
     pods: BTreeMap<i64, Member>,
     claims: BTreeSet<String>,
+    /// The image of each revision.
+    revisions: BTreeMap<String, String>,
     pass: Option<PassSeen>,
 }
 
@@ -239,6 +255,15 @@ impl Cloud {
                 return Some(format!("watch: {name}"));
             }
         }
+        for known in controller.claims.list() {
+            let uid = known.metadata.uid.as_deref();
+            if claims.get(known.name()).is_none_or(|claim| claim["metadata"]["uid"].as_str() != uid) {
+                controller.claims.remove(&key(known.name()), uid);
+                let said = format!("watch: {} has gone", known.name());
+                self.wake();
+                return Some(said);
+            }
+        }
         for (name, claim) in claims {
             let known = controller.claims.get(&key(&name));
             if known.is_none_or(|known| known.metadata.resource_version != version(&claim)) {
@@ -250,10 +275,28 @@ impl Cloud {
         None
     }
 
+    /// The garbage collector deletes one claim whose owners are all gone.
+    fn collect_garbage(&self) -> Option<String> {
+        let (pods, claims) = (self.world.objects(PODS), self.world.objects(CLAIMS));
+        let is_there = |owner: &Value| {
+            owner["kind"] != "Pod" || pods.values().any(|pod| pod["metadata"]["uid"] == owner["uid"])
+        };
+        let goes = |claim: &Value| {
+            let owners = claim["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+            !owners.is_empty() && !owners.iter().any(is_there)
+        };
+        let (name, _) = claims.iter().find(|(_, claim)| goes(claim))?;
+        lock(&self.world.server).objects.remove(&format!("{CLAIMS}{name}"));
+        Some(format!("garbage collector: {name}"))
+    }
+
     async fn pass(&mut self) -> Result<String, String> {
         let knew = self.world.controller.context.pods.list();
         let knew = knew.iter().filter_map(|pod| Member::of(pod)).map(|member| (member.ordinal, member)).collect();
         let there = self.world.objects(PODS).into_keys().collect();
+        let claims = self.world.controller.claims.list();
+        let owners = claims.iter().flat_map(|claim| claim.owners()).filter(|owner| owner.kind == "Pod");
+        let owners = owners.map(|owner| owner.uid.clone()).collect();
         self.world.writes();
         let next = self.world.controller.reconcile(&ObjectKey::new("ns", "web")).await;
         let writes = self.world.writes();
@@ -269,7 +312,7 @@ impl Cloud {
                 )
             })
             .collect();
-        self.pass = Some(PassSeen { knew, there, writes });
+        self.pass = Some(PassSeen { knew, there, owners, writes });
         Ok(format!("pass: {next:?} {}", sent.join("; ")))
     }
 
@@ -296,7 +339,7 @@ impl Driver for Cloud {
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
         let wanted = &mut self.wanted;
-        let said = match random.below(18) {
+        let said = match random.below(19) {
             0 | 1 => {
                 wanted.replicas = random.below(5);
                 format!("replicas {}", wanted.replicas)
@@ -347,6 +390,10 @@ impl Driver for Cloud {
                 lock(&self.world.server).faults.push((method.clone(), below, code));
                 format!("the next {method} is answered {code}")
             }
+            18 => {
+                wanted.deletes_claims = !wanted.deletes_claims;
+                format!("claims go with surplus Pods: {}", wanted.deletes_claims)
+            }
             what => self.disturb_pod(what - 14, random),
         };
         self.put();
@@ -372,9 +419,9 @@ impl Driver for Cloud {
         let mut next: Option<Duration> = None;
         let mut later = |after: Option<Duration>| next = [next, after].into_iter().flatten().min();
         // Who comes first is for the seed to say.
-        let first = random.below(3);
-        for turn in 0..3 {
-            match (first + turn) % 3 {
+        let first = random.below(4);
+        for turn in 0..4 {
+            match (first + turn) % 4 {
                 0 => {
                     if let Some(said) = self.deliver() {
                         return Ok(Step::Worked(said));
@@ -384,6 +431,11 @@ impl Driver for Cloud {
                     Some(due) if due <= mono() => return Ok(Step::Worked(self.pass().await?)),
                     due => later(due.map(|due| due - mono())),
                 },
+                2 => {
+                    if let Some(said) = self.collect_garbage() {
+                        return Ok(Step::Worked(said));
+                    }
+                }
                 _ => {
                     for (name, pod) in self.world.objects(PODS) {
                         match self.kubelet(&name, &pod, random) {
@@ -405,6 +457,10 @@ impl Driver for Cloud {
         let pods = self.world.objects(PODS);
         let members = pods.into_values().filter_map(|pod| Member::of(&serde_json::from_value(pod).ok()?));
         let set = lock(&self.world.server).objects[SET].clone();
+        let revisions = self.world.objects(REVISIONS).into_iter().map(|(name, revision)| {
+            let image = revision.pointer("/data/spec/template/spec/containers/0/image").and_then(Value::as_str);
+            (name, image.unwrap_or_default().to_owned())
+        });
         Ok(Now {
             at: clock::now().wall,
             wanted: self.wanted.clone(),
@@ -412,6 +468,7 @@ impl Driver for Cloud {
             status: set["status"].clone(),
             pods: members.map(|member| (member.ordinal, member)).collect(),
             claims: self.world.objects(CLAIMS).into_keys().collect(),
+            revisions: revisions.collect(),
             pass: self.pass.take(),
         })
     }
@@ -421,9 +478,50 @@ impl Driver for Cloud {
 struct Promises {
     acts: Acts,
     claims: BTreeSet<String>,
+    /// The image of the Pods that the partition keeps: the last one that all Pods had.
+    current: Option<String>,
+}
+
+/// Whether a pass may have seen every wanted Pod updated and Ready: as it began, or in the answers to its writes.
+fn may_be_complete(now: &Now, pass: &PassSeen) -> bool {
+    let is_updated = |pod: &Member| {
+        let image = now.revisions.get(&pod.revision);
+        !pod.is_deleting && pod.ready_with_gate.is_some() && image.is_some_and(|image| image == now.wanted.image)
+    };
+    let ordinals = now.wanted.ordinals();
+    if ordinals.is_empty() {
+        return now.wanted.partition == 0;
+    }
+    let seen = [&pass.knew, &now.pods];
+    ordinals.iter().all(|ordinal| seen.iter().any(|pods| pods.get(ordinal).is_some_and(is_updated)))
 }
 
 impl Promises {
+    /// New Pods that are not wanted, or have another image than their place gives them.
+    fn made_wrong(&self, now: &Now, pass: &PassSeen) -> Vec<String> {
+        let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
+        let kept = self.current.as_deref().unwrap_or(wanted.image);
+        let made = pass.writes.iter().filter(|(method, path, _)| *method == Method::POST && path.ends_with("/pods"));
+        let wrong = |(_, _, body): &(Method, String, Value)| {
+            let ordinal: i64 = body["metadata"]["name"].as_str()?.strip_prefix("web-")?.parse().ok()?;
+            let rank = ordinals.iter().position(|wanted| *wanted == ordinal);
+            let of_template = if rank.is_some_and(|rank| rank < wanted.partition) { kept } else { wanted.image };
+            let want = wanted.with_override(ordinal, of_template);
+            let image = body["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
+            (rank.is_none() || image != want).then(|| format!("web-{ordinal} is made with {image}, want {want}"))
+        };
+        made.filter_map(wrong).collect()
+    }
+
+    /// The current revision moves only when a roll-out is done.
+    fn moved_wrong(&mut self, now: &Now, pass: &PassSeen) -> Option<String> {
+        let image = now.revisions.get(now.status["currentRevision"].as_str()?)?.clone();
+        let before = self.current.replace(image.clone());
+        let stays = before.is_none_or(|before| before == image);
+        let is_done = image == now.wanted.image && may_be_complete(now, pass);
+        (!stays && !is_done).then(|| format!("the current image is {image}, and the roll-out is not done"))
+    }
+
     /// What one pass may not do, by what it knew.
     fn judge(&mut self, now: &Now, pass: &PassSeen) -> Vec<String> {
         let mut wrongs = Vec::new();
@@ -452,6 +550,10 @@ impl Promises {
                 conditions.clone().any(|c| c["type"] == labels::CONDITION_INPLACE_UPDATE_READY && c["status"] == status)
             };
             if *method == Method::DELETE {
+                let uid = body["preconditions"]["uid"].as_str().unwrap_or_default();
+                if ordinals.contains(&ordinal) && pass.owners.contains(uid) {
+                    wrongs.push(format!("web-{ordinal} is wanted and is deleted, and its claim goes with it"));
+                }
                 taken.insert(ordinal);
                 self.acts.note("deleted");
             } else if gate("False") {
@@ -499,11 +601,19 @@ impl Model for Promises {
     type Seen = Now;
 
     fn wrongs(&mut self, now: &Now) -> Vec<String> {
-        let mut wrongs: Vec<String> =
-            self.claims.difference(&now.claims).map(|claim| format!("claim {claim} is lost")).collect();
+        let gone: Vec<String> = self.claims.difference(&now.claims).cloned().collect();
+        self.acts.add("claims that went", gone.len() as u64);
         self.claims.clone_from(&now.claims);
+        let is_used = |claim: &&String| {
+            let ordinal = claim.strip_prefix("data-web-").and_then(|ordinal| ordinal.parse::<i64>().ok());
+            ordinal.and_then(|ordinal| now.pods.get(&ordinal)).is_some_and(|pod| !pod.is_deleting)
+        };
+        let lost = gone.iter().filter(is_used);
+        let mut wrongs: Vec<String> = lost.map(|claim| format!("claim {claim} is lost to its Pod")).collect();
         if let Some(pass) = &now.pass {
             wrongs.extend(self.judge(now, pass));
+            wrongs.extend(self.made_wrong(now, pass));
+            wrongs.extend(self.moved_wrong(now, pass));
         }
         wrongs
     }
@@ -546,5 +656,5 @@ fn history(seed: u64) -> Result<Acts, String> {
 #[test]
 fn simulation_of_stateful_sets() {
     let acts = liveness::seeds(60, "simulation_of_stateful_sets", history);
-    acts.require(&[("created", 300), ("deleted", 200), ("updated in place", 50)]);
+    acts.require(&[("created", 300), ("deleted", 200), ("updated in place", 50), ("claims that went", 5)]);
 }

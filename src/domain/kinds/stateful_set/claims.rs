@@ -115,17 +115,21 @@ pub fn owners_of_new(spec: &Spec) -> Vec<OwnerReference> {
     is_set.then(|| set_owner(spec)).into_iter().collect()
 }
 
-/// The owners that a claim of a Pod is to have, if they are not right. Others' references stay.
+/// The owners that a claim of a Pod is to have, if they are not right. Others' references stay. Without gate
+/// StatefulSetAutoDeletePVC only what was written while it was on is taken back, so that no claim of a wanted Pod goes.
 pub fn mended_owners(
     spec: &Spec,
     claim: &SizedClaim,
     (pod, uid): (&str, &str),
     is_down: bool,
 ) -> Option<Vec<OwnerReference>> {
-    let retention = spec.retention?;
-    let (by_set, by_pod) = wanted_owners(retention, is_down);
     let is_set = |owner: &OwnerReference| owner.uid == spec.uid;
     let mut owners: Vec<OwnerReference> = claim.owners().to_vec();
+    let (by_set, by_pod) = match spec.retention {
+        Some(retention) => wanted_owners(retention, is_down),
+        None if is_down => return None,
+        None => (owners.iter().any(is_set), false),
+    };
     if !by_set {
         owners.retain(|owner| !is_set(owner));
     } else if !owners.iter().any(is_set) {
@@ -140,8 +144,8 @@ pub fn mended_owners(
     (owners != claim.owners()).then_some(owners)
 }
 
-/// Whether a claim is about to go with an earlier Pod of this name, which is not there any more.
-pub fn is_stale(claim: &SizedClaim, pod: &str) -> bool {
+/// Whether a claim goes with a Pod of this name: with the present one, or with an earlier one, and then it is about to go.
+pub fn goes_with(claim: &SizedClaim, pod: &str) -> bool {
     claim.owners().iter().any(|owner| is_of_pod(owner, pod))
 }
 
@@ -187,7 +191,10 @@ mod tests {
     #[test]
     fn edge_08_claims_need_neither_a_policy_nor_type_metadata() {
         let none = Spec { retention: None, ..spec(json!({})) };
-        assert_eq!(mended_owners(&none, &claim("data-web-0", "1Gi", "1Gi"), ("web-0", "uid-0"), true), None);
+        let bare = claim("data-web-0", "1Gi", "1Gi");
+        for is_down in [false, true] {
+            assert_eq!(mended_owners(&none, &bare, ("web-0", "uid-0"), is_down), None);
+        }
         assert_eq!(owners_of_new(&none), []);
         let owner = set_owner(&retained(true, false));
         assert_eq!((owner.api_version.as_str(), owner.kind.as_str()), ("apps.kruise.io/v1beta1", "StatefulSet"));
@@ -208,9 +215,9 @@ mod tests {
             claim.metadata.owner_references = Some(vec![owner]);
             claim
         };
-        assert!(is_stale(&owned("Pod", "v1"), "web-0"));
-        assert!(!is_stale(&owned("Backup", "example.com/v1"), "web-0"));
-        assert!(!is_stale(&owned("Pod", "v1"), "web-1"));
+        assert!(goes_with(&owned("Pod", "v1"), "web-0"));
+        assert!(!goes_with(&owned("Backup", "example.com/v1"), "web-0"));
+        assert!(!goes_with(&owned("Pod", "v1"), "web-1"));
         // The Pod is there again: the claim stays, and so do the references of others.
         let spec = retained(false, true);
         assert_eq!(mended_owners(&spec, &owned("Pod", "v1"), ("web-0", "new"), false), Some(vec![]));

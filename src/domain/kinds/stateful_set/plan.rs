@@ -19,10 +19,7 @@ use crate::{
     api::apps::lifecycle::Lifecycle,
     domain::{
         budgets::unavailable::Operation,
-        pod::{
-            inplace::{Allowed, UpdateSpec},
-            lifecycle::{LifecycleRules as _, State},
-        },
+        pod::inplace::{Allowed, UpdateSpec},
         workload::{
             revisions::KnownRevision,
             steps::{self, Wait},
@@ -40,8 +37,9 @@ pub struct Observed<'a> {
     pub pods: &'a [Arc<Pod>],
     /// Claims of its Pods and of those to come, by name.
     pub claims: &'a BTreeMap<String, Arc<SizedClaim>>,
-    /// Storage classes, and whether they let volumes grow. Read only while claims are grown.
-    pub classes: &'a BTreeMap<String, bool>,
+    /// Storage classes, and whether they let volumes grow, read only while claims are to grow. Err: for how long they could
+    /// not be read.
+    pub classes: Result<&'a BTreeMap<String, bool>, Duration>,
     /// Name of the revision to get to.
     pub update_revision: &'a str,
     /// The revisions of the set. Read only while Pods are updated in place.
@@ -238,16 +236,6 @@ pub(super) fn slots<'a>(observed: &Observed<'a>) -> Vec<Slot<'a>> {
         Slot { ordinal, rank, pod: pods.next_if(|pod| pod.ordinal == ordinal) }
     };
     observed.spec.ordinals.iter().enumerate().map(slot).collect()
-}
-
-/// Deletes a Pod, or announces that; None while its hook holds it after that.
-pub(super) fn leave(spec: &Spec, pod: &Pod) -> Option<Action> {
-    let name = pod.name.clone();
-    match (spec.lifecycle.holds_deletion(pod), &pod.state) {
-        (false, _) => Some(Action::Delete { pod: name }),
-        (true, State::PreparingDelete) => None,
-        (true, _) => Some(Action::AnnounceDeletion { pod: name }),
-    }
 }
 
 /// Names of the claims that a pass looks at: those of the Pods that are wanted, and of the surplus ones. One name is made

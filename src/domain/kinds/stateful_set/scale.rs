@@ -9,14 +9,17 @@ use std::collections::BTreeSet;
 
 use super::{
     claim_template::ClaimTemplate,
-    claims::{is_stale, mended_owners},
+    claims::{goes_with, mended_owners},
     numbering::pod_name,
     order::Range,
-    plan::{Action, Observed, Plan, leave},
+    plan::{Action, Observed, Plan},
     pod::{Pod, Slot},
 };
 use crate::domain::{
-    pod::{lifecycle::State, order::Phase},
+    pod::{
+        lifecycle::{LifecycleRules as _, State},
+        order::Phase,
+    },
     workload::steps::{self, Wait},
 };
 
@@ -55,10 +58,9 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
             });
             // It goes too when it is the only one that is left.
             surplus.iter().for_each(|other| wait_for_time(other, plan));
-        } else if let Some(action) = leave(observed.spec, pod) {
-            plan.actions.push(action);
         } else {
-            plan.wait("PodHeld", || held(pod, "preDelete"));
+            let action = leave(observed, pod, plan);
+            plan.actions.extend(action);
         }
         is_busy = true;
     }
@@ -88,10 +90,8 @@ fn keep(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) {
         return;
     }
     if pod.is_finished {
-        match leave(observed.spec, pod) {
-            Some(action) => plan.actions.push(action),
-            None => plan.wait("PodHeld", || held(pod, "preDelete")),
-        }
+        let action = leave(observed, pod, plan);
+        plan.actions.extend(action);
         return;
     }
     if !pod.wrong_labels.is_empty() {
@@ -102,6 +102,41 @@ fn keep(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) {
     if !missing.is_empty() && pod.phase == Some(Phase::Pending) && pod.lacks_claim.is_none() {
         plan.actions.push(Action::CreateClaims { ordinal: pod.ordinal, claims: missing });
     }
+}
+
+/// Deletes a Pod, or announces that. None: it stays for now, and the plan says what it waits for, its hook or its claim.
+pub(super) fn leave(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) -> Option<Action> {
+    let (spec, name) = (observed.spec, pod.name.clone());
+    if let Some(claim) = claim_to_keep(observed, pod) {
+        plan.wait("ClaimOwned", || format!("Pod {name} is replaced when it does not own its claim {claim} any more"));
+        if spec.is_ordered {
+            // Nobody goes before it.
+            plan.room.close();
+        }
+        return None;
+    }
+    match (spec.lifecycle.holds_deletion(pod), &pod.state) {
+        (false, _) => Some(Action::Delete { pod: name }),
+        (true, State::PreparingDelete) => {
+            plan.wait("PodHeld", || held(pod, "preDelete"));
+            None
+        }
+        (true, _) => Some(Action::AnnounceDeletion { pod: name }),
+    }
+}
+
+/// The claim that would go with a Pod although the next one of its name is to have it: the Pod was surplus before, and is
+/// wanted again. The owner reference is taken away first, in a pass of its own, for that may be refused.
+fn claim_to_keep(observed: &Observed<'_>, pod: &Pod) -> Option<String> {
+    let spec = observed.spec;
+    if !spec.ordinals.contains(pod.ordinal) {
+        return None;
+    }
+    let goes = |name: &String| {
+        let claim = observed.claims.get(name);
+        claim.is_some_and(|claim| !claim.is_deleting() && goes_with(claim, &pod.name))
+    };
+    spec.claims.iter().map(|template| template.claim_name(&spec.name, pod.ordinal)).find(goes)
 }
 
 /// The owners of a Pod's claims.
@@ -214,8 +249,8 @@ fn make(observed: &Observed<'_>, ordinal: i32, on_update: bool, plan: &mut Plan)
         if claim.is_deleting() {
             return Err(gone("it is being deleted"));
         }
-        if let Some(retention) = spec.retention.filter(|_| is_stale(claim, &pod)) {
-            if !retention.delete_with_pod
+        if goes_with(claim, &pod) {
+            if spec.retention.is_none_or(|retention| !retention.delete_with_pod)
                 && let Some(owners) = mended_owners(spec, claim, (&pod, ""), false)
             {
                 plan.actions.push(Action::SetClaimOwners { claim: name.clone(), owners });

@@ -224,6 +224,8 @@ impl Default for Update {
 pub struct Rolling {
     /// How many Pods stay on the current revision.
     pub partition: i32,
+    /// Whether Pods stay on it, also while none are wanted.
+    pub has_partition: bool,
     /// How many Pods may be unavailable.
     pub max_unavailable: i32,
     /// How a Pod gets to another revision.
@@ -252,6 +254,7 @@ impl Rolling {
         let grace = rolling.in_place_update_strategy.as_ref().map_or(0, |strategy| strategy.grace_period_seconds);
         Ok(Self {
             partition: rollout::kept_old(partition, replicas),
+            has_partition: rollout::keeps_old(partition),
             max_unavailable: if is_ordered { 1 } else { rollout::at_least_one(limit, replicas) },
             policy,
             paused: rolling.paused,
@@ -268,6 +271,7 @@ impl Default for Rolling {
     fn default() -> Self {
         Self {
             partition: 0,
+            has_partition: false,
             max_unavailable: 1,
             policy: PodUpdatePolicy::ReCreate,
             paused: false,

@@ -79,7 +79,7 @@ pub fn updated_ready(pods: &[Arc<Pod>], update: &str) -> i32 {
 pub fn is_complete(spec: &Spec, pods: &[Arc<Pod>], update: &str) -> bool {
     let Update::Rolling(rolling) = &spec.update else { return false };
     if spec.replicas == 0 {
-        return rolling.partition == 0;
+        return !rolling.has_partition;
     }
     let wanted = pods.iter().filter(|pod| spec.ordinals.contains(pod.ordinal) && pod.phase.is_some());
     let done = wanted.filter(|pod| !pod.is_terminating && pod.is_ready && pod.is_updated(update)).count();
@@ -116,7 +116,10 @@ fn held(reason: &str, message: &str) -> Progress {
 mod tests {
     use serde_json::json;
 
-    use super::{super::tests::fixtures::*, *};
+    use super::{
+        super::{spec::Gates, tests::fixtures::*},
+        *,
+    };
 
     fn counted(spec: &Spec, pods: &[Pod]) -> Counts {
         counts(spec, &shared(pods), &BTreeMap::new(), (OLD, NEW))
@@ -158,8 +161,12 @@ mod tests {
         assert!(!complete(&three, &[pod(0), pod(1), unready(2)]));
         assert!(!complete(&three, &[pod(1), pod(2), pod(3)]), "a surplus Pod is none of the wanted ones");
         assert!(complete(&three, &[pod(0), pod(1), pod(2), terminating(old(3))]));
-        assert!(!complete(&spec(json!({"replicas": 0, "partition": 1})), &[]));
-        assert!(complete(&spec(json!({"replicas": 0})), &[]));
+        for (partition, want) in [(json!(0), true), (json!(2), false), (json!("30%"), false), (json!("0%"), true)] {
+            let stored = json!({"metadata": {"name": "web"}, "spec": {"replicas": 0, "selector": {}, "template": {},
+                "updateStrategy": {"rollingUpdate": {"partition": partition}}}});
+            let stored = Spec::of(&serde_json::from_value(stored).unwrap(), Gates::default()).unwrap();
+            assert_eq!(complete(&stored, &[]), want, "{partition}");
+        }
         assert!(!complete(&spec(json!({"replicas": 0, "onDelete": true})), &[]));
     }
 

@@ -222,6 +222,39 @@ fn claims_are_never_lost_when_a_pod_is_wanted_again() {
     assert_eq!(with(json!({"replicas": 1}), &[], &[ending]), NOTHING);
 }
 
+/// A scale-down made it the owner of its claim, and was taken back before it went. The patch that takes the claim from it may
+/// be refused: nothing that lets it go is in the same plan.
+#[test]
+fn a_pod_that_is_wanted_again_goes_when_its_claim_does_not_go_with_it() {
+    let delete = json!({"whenScaled": "Delete"});
+    let fields = |more: serde_json::Value| {
+        let mut fields = json!({"replicas": 1, "retention": delete});
+        json_patch::merge(&mut fields, &more);
+        fields
+    };
+    let owned_by_pod = |ordinal: i32| owned(data(ordinal), "Pod", &format!("web-{ordinal}"), &format!("uid-{ordinal}"));
+    let claim = owned_by_pod(0);
+    let there = std::slice::from_ref(&claim);
+    let one = |more: serde_json::Value, pod: &Pod| with(fields(more), std::slice::from_ref(pod), there);
+    for goes in [failed(pod(0)), old(0), specified(pod(0))] {
+        assert_eq!(one(json!({}), &goes), ["own data-web-0 []"], "{goes:?}");
+        let wait = planned(&spec(with_claims(fields(json!({})))), &[goes], &claims(there)).wait.unwrap();
+        assert_eq!(wait.message, "Pod web-0 is replaced when it does not own its claim data-web-0 any more");
+    }
+    assert_eq!(one(json!({}), &not_ready(old(0))), ["own data-web-0 []"]);
+    let in_place = one(json!({"policy": "InPlaceIfPossible"}), &old(0));
+    assert_eq!(in_place, ["own data-web-0 []", "update web-0 main=i:2"], "an update in place takes no claim with it");
+    let two = |more: serde_json::Value| with(fields(more), &[old(0), old(1)], &[data(0), owned_by_pod(1)]);
+    assert_eq!(two(json!({"replicas": 2})), ["own data-web-1 []", "delete web-0"], "the others go on");
+    assert_eq!(two(json!({"replicas": 2, "ordered": true})), ["own data-web-1 []"], "nobody goes before it");
+    assert_eq!(one(json!({"retention": null}), &failed(pod(0))), ["own data-web-0 []"], "the gate was switched off");
+    assert_eq!(one(json!({"retention": null, "replicas": 0}), &pod(0)), ["delete web-0"]);
+    assert_eq!(with(fields(json!({"retention": null})), &[], there), ["own data-web-0 []"]);
+    // An owner that is missing costs nothing when the Pod goes.
+    let of_set = json!({"replicas": 1, "retention": {"whenDeleted": "Delete"}});
+    assert_eq!(with(of_set, &[failed(pod(0))], &[data(0)]), ["own data-web-0 [\"StatefulSet\"]", "delete web-0"]);
+}
+
 #[test]
 fn missing_claims_are_made_with_the_pod_and_for_a_pod_that_is_pending() {
     let fields = json!({"replicas": 1});
@@ -246,6 +279,44 @@ fn edge_09_in_parallel_one_broken_pod_blocks_nobody() {
         ["delete web-1", "delete web-0"],
         "no room for 2, but a new template reaches them"
     );
+}
+
+/// Kubernetes said so of Pods on lost nodes once, and whoever writes `pods/status` may say so.
+#[test]
+fn a_pod_of_phase_unknown_is_down_and_stops_no_other() {
+    let unknown = |ordinal: i32, revision: &str| {
+        let name = format!("web-{ordinal}");
+        let labels = json!({"controller-revision-hash": revision, "statefulset.kubernetes.io/pod-name": name});
+        let view = json!({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": {"nodeName": "n1"},
+            "status": {"phase": "Unknown", "conditions": [{"type": "Ready", "status": "False"}]}});
+        Pod::of(&serde_json::from_value(view).unwrap(), &spec(json!({})), false, at(0)).unwrap()
+    };
+    assert_eq!(of(json!({}), &[unknown(0, NEW)]), ["create 1 update", "create 2 update"]);
+    assert_eq!(of(json!({"replicas": 1}), &[unknown(0, NEW), pod(1)]), ["delete web-1"]);
+    let ordered = || json!({"ordered": true});
+    assert_eq!(of(ordered(), &[old(0), old(1), unknown(2, OLD)]), ["delete web-2"], "a corrected template reaches it");
+    assert_eq!(of(ordered(), &[unknown(0, OLD), old(1), old(2)]), ["delete web-0"], "healthy ones wait");
+    assert_eq!(of(ordered(), &[old(0), old(1), unknown(2, NEW)]), NOTHING);
+    for fields in [json!({}), ordered()] {
+        assert_eq!(wait_of(fields, &[old(0), old(1), unknown(2, NEW)]), "Pod web-2 is not Ready");
+    }
+}
+
+#[test]
+fn in_parallel_a_pod_that_cannot_end_takes_its_part_of_the_limit_for_updates_and_no_more() {
+    let pods = [old(0), old(1), terminating(old(2))];
+    let of_limit = |limit: i32, more: serde_json::Value| {
+        let mut fields = json!({"maxUnavailable": limit});
+        json_patch::merge(&mut fields, &more);
+        of(fields, &pods)
+    };
+    assert_eq!(of_limit(1, json!({})), NOTHING);
+    assert_eq!(of_limit(2, json!({})), ["delete web-1"]);
+    for limit in [1, 2] {
+        assert_eq!(of_limit(limit, json!({"replicas": 5})), ["create 3 update", "create 4 update"]);
+    }
+    assert_eq!(of(json!({"replicas": 1, "maxUnavailable": 1}), &[terminating(old(0)), pod(1)]), ["delete web-1"]);
+    assert_eq!(of(json!({}), &[old(0), not_ready(old(1)), terminating(old(2))]), ["delete web-1"], "what is down goes");
 }
 
 #[test]
@@ -548,6 +619,36 @@ fn a_claim_that_may_not_be_asked_keeps_no_template_from_its_pod_either() {
 }
 
 #[test]
+fn while_storage_classes_cannot_be_read_updates_wait_as_they_do_for_claims_that_grow() {
+    let spec = spec(with_claims(json!({"growsClaims": true, "maxUnavailable": 1})));
+    let small = claims(&[sized(0, "5Gi", "5Gi"), sized(1, "5Gi", "5Gi"), sized(2, "5Gi", "5Gi")]);
+    let large = claims(&[data(0), data(1), data(2)]);
+    let planned = |pods: &[Pod], claims: &BTreeMap<_, _>, seconds: u64| {
+        let (pods, revisions) = (shared(pods), revisions());
+        plan(&Observed {
+            spec: &spec,
+            pods: &pods,
+            claims,
+            classes: Err(Duration::from_secs(seconds)),
+            update_revision: NEW,
+            revisions: &revisions,
+            allowed: Some(Default::default()),
+            waited: &BTreeMap::new(),
+            announced_is_updated: false,
+            now: at(0),
+        })
+    };
+    let old = [old(0), old(1), old(2)];
+    let early = planned(&old, &small, 20);
+    assert_eq!((early.look, early.wait.clone().unwrap().reason), (Some(Duration::from_secs(100)), "ClaimGrows"));
+    assert_eq!(texts(early), NOTHING);
+    assert_eq!(texts(planned(&old, &small, 120)), ["delete web-2"], "not for ever");
+    let down = [old[0].clone(), old[1].clone(), not_ready(old[2].clone())];
+    assert_eq!(texts(planned(&down, &small, 0)), ["delete web-2"]);
+    assert_eq!(texts(planned(&old, &large, 0)), ["delete web-2"], "none is to grow");
+}
+
+#[test]
 fn a_pod_that_is_down_gets_a_corrected_template_before_its_claim_has_grown() {
     let fields = with_claims(json!({"growsClaims": true, "maxUnavailable": 1}));
     let all = [sized(0, "10Gi", "10Gi"), sized(1, "10Gi", "5Gi"), sized(2, "5Gi", "5Gi")];
@@ -603,7 +704,7 @@ fn while_revisions_cannot_be_read_pods_are_scaled_and_none_is_replaced_for_that(
         spec: &spec,
         pods: &pods,
         claims: &none,
-        classes: &BTreeMap::new(),
+        classes: Ok(&BTreeMap::new()),
         update_revision: NEW,
         revisions: &[],
         allowed: None,
@@ -712,6 +813,23 @@ fn how_pods_get_to_another_revision() {
 }
 
 #[test]
+fn pods_that_in_place_only_keeps_are_named_as_long_as_they_are_few() {
+    let message = |number: i32| {
+        let pods: Vec<Pod> = (0..number).map(|ordinal| Pod { has_gate: false, ..old(ordinal) }).collect();
+        let spec = spec(json!({"replicas": number, "policy": "InPlaceOnly"}));
+        planned(&spec, &pods, &BTreeMap::new()).impossible.unwrap().message
+    };
+    let kept =
+        "cannot be updated in place, and InPlaceOnly allows nothing else: it has no readiness gate InPlaceUpdateReady";
+    assert_eq!(message(1), format!("Pod web-0 {kept}"));
+    assert_eq!(message(2), format!("Pods web-1 and web-0 {kept} (Pod web-1)"));
+    assert_eq!(message(3), format!("Pods web-2, web-1 and web-0 {kept} (Pod web-2)"));
+    let names = |from: i32| (from - 9..=from).rev().map(|ordinal| format!("web-{ordinal}")).collect::<Vec<_>>();
+    assert!(message(10).starts_with("Pods web-9, ") && message(10).contains("web-1 and web-0 cannot"));
+    assert_eq!(message(12), format!("Pods {} and 2 more {kept} (Pod web-11)", names(11).join(", ")));
+}
+
+#[test]
 fn the_order_of_updates() {
     let pods = [labelled(old(0), json!({"role": "a"})), labelled(old(1), json!({"role": "b"})), old(2)];
     let all = |order: serde_json::Value| of(json!({"order": order, "maxUnavailable": 3}), &pods);
@@ -799,4 +917,42 @@ fn followers_are_updated_first_and_the_leader_last_also_in_strict_order() {
         assert_eq!(texts(&[pod(0), pod(1), pods[2].clone()]), ["delete web-2"]);
         assert_eq!(texts(&[a, b, not_ready(pods[2].clone())]), ["delete web-2"], "what is down is not waited for");
     }
+}
+
+#[test]
+fn the_leader_is_last_however_many_pods_may_be_unavailable() {
+    let role = |pod: Pod, role: &str| labelled(pod, json!({"role": role}));
+    let leader = role(old(2), "leader");
+    let followers = [role(old(0), "follower"), role(old(1), "follower")];
+    let plan_of = |more: serde_json::Value, pods: &[Pod]| {
+        let mut fields = json!({"maxUnavailable": 3});
+        json_patch::merge(&mut fields, &more);
+        let mut spec = spec(fields);
+        spec.update_order = UpdateOrder::parse("role=observer,leader").unwrap();
+        planned(&spec, pods, &BTreeMap::new())
+    };
+    let with_leader = |pods: &[Pod]| plan_of(json!({}), &[pods, std::slice::from_ref(&leader)].concat());
+    let mut plan = with_leader(&followers);
+    assert_eq!(
+        plan.wait.clone().unwrap().message,
+        "Pod web-2 is updated after Pod web-0, which is not updated and available yet"
+    );
+    let wave = plan.next_wave(9);
+    assert_eq!(wave.iter().map(|next| text(&next.action)).collect::<Vec<_>>(), ["delete web-1", "delete web-0"]);
+    // A budget keeps one of them: its room is not for the leader.
+    plan.room.leave(wave[0].charge);
+    assert_eq!(plan.next_wave(9), []);
+    let done = |ordinal: i32| role(pod(ordinal), "follower");
+    for not_back in [vec![], vec![terminating(done(1))], vec![not_ready(done(1))], vec![fresh(done(1), 5)]] {
+        let plan = with_leader(&[vec![done(0)], not_back.clone()].concat());
+        let message = plan.wait.clone().unwrap().message;
+        assert!(message.contains("Pod web-1") && plan.candidates.is_empty(), "{not_back:?}: {message}");
+    }
+    assert_eq!(texts(with_leader(&[done(0), done(1)])), ["delete web-2"]);
+    // Places between the first and the last one wait likewise, and what the partition keeps is not waited for.
+    let observer = role(old(1), "observer");
+    assert_eq!(texts(with_leader(&[role(old(0), "follower"), observer.clone()])), ["delete web-0"]);
+    assert_eq!(texts(with_leader(&[done(0), observer])), ["delete web-1"]);
+    let pods = [&followers[..], std::slice::from_ref(&leader)].concat();
+    assert_eq!(texts(plan_of(json!({"partition": 2}), &pods)), ["delete web-2"]);
 }

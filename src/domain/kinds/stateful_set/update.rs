@@ -7,11 +7,12 @@ use std::{
 
 use super::{
     claims::{Growth, ONLINE_RESIZE, PATIENCE, growth},
+    numbering::pod_name,
     order::Range,
-    plan::{Action, Candidate, Observed, Plan, leave},
+    plan::{Action, Candidate, Observed, Plan},
     pod::{Pod, Slot},
     room::{Charge, Room},
-    scale::{held, wait_for},
+    scale::{held, leave, wait_for},
     spec::Rolling,
 };
 use crate::{
@@ -77,7 +78,14 @@ impl Claims {
 pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool, plan: &mut Plan) {
     let spec = observed.spec;
     let limit = spec.rolling().map_or(1, |rolling| rolling.max_unavailable);
-    let mut job = Rollout { observed, ways: BTreeMap::new(), claims: BTreeMap::new(), growing: 0, is_stuck: false };
+    let mut job = Rollout {
+        observed,
+        ways: BTreeMap::new(),
+        claims: BTreeMap::new(),
+        growing: 0,
+        is_stuck: false,
+        not_in_place: None,
+    };
     plan.room = Room::new(slots.iter().map(|slot| slot.pod), limit, spec.is_ordered);
     if is_busy {
         plan.room.close();
@@ -97,9 +105,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
     let is_paused = spec.rolling().is_some_and(|rolling| rolling.paused);
 
     for pod in pods().filter(|pod| pod.is_specified) {
-        match leave(spec, pod) {
-            Some(action) => plan.candidates.push(Candidate { action, charge: Charge::of(pod) }),
-            None => plan.wait("PodHeld", || held(pod, "preDelete")),
+        if let Some(action) = leave(observed, pod, plan) {
+            plan.candidates.push(Candidate { action, charge: Charge::of(pod) });
         }
     }
     for pod in pods().filter(|pod| !pod.is_specified) {
@@ -117,19 +124,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
             _ => {}
         }
     }
-    let Some(rolling) = spec.rolling().filter(|rolling| !rolling.paused) else { return };
-    let mut due: Vec<&Pod> =
-        wanted.into_iter().filter(|pod| !pod.is_terminating && !pod.is_finished && !pod.is_specified).collect();
-    if let Some(order) = &spec.update_order {
-        due.sort_by_key(|pod| order.place(&pod.labels));
-    }
-    // What is down takes no room and waits for nobody.
-    let (down, up): (Vec<&Pod>, Vec<&Pod>) = due.into_iter().partition(|pod| Charge::of(pod) == Charge::Down);
-    for pod in down.into_iter().chain(up) {
-        job.consider(pod, rolling, plan);
-    }
-    if !plan.candidates.is_empty() || slots.iter().filter_map(|slot| slot.pod).any(|pod| job.is_outdated(pod)) {
-        slots.iter().filter_map(|slot| slot.pod).filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
+    if let Some(rolling) = spec.rolling().filter(|rolling| !rolling.paused) {
+        job.roll_out(slots, &wanted, rolling, plan);
     }
 }
 
@@ -144,6 +140,8 @@ struct Rollout<'a, 'o> {
     growing: i32,
     /// One of those claims may never have grown: no other one is asked, and no update waits for that.
     is_stuck: bool,
+    /// Pods that InPlaceOnly keeps on their revision, and why the first one is kept.
+    not_in_place: Option<(String, Vec<String>)>,
 }
 
 impl Rollout<'_, '_> {
@@ -152,15 +150,51 @@ impl Rollout<'_, '_> {
         !pod.is_updated(self.observed.update_revision) || pod.lacks_claim.is_some()
     }
 
+    /// Looks at the Pods that are to be on the update revision, `wanted`, in their order. By the annotation a Pod in service
+    /// waits for all Pods of earlier places, however much room there is; one that is down waits for nobody.
+    fn roll_out(&mut self, slots: &[Slot<'_>], wanted: &[&Pod], rolling: &Rolling, plan: &mut Plan) {
+        let spec = self.observed.spec;
+        let place = |pod: &Pod| spec.update_order.as_ref().map_or(0, |order| order.place(&pod.labels));
+        let in_range: BTreeSet<i32> = wanted.iter().map(|pod| pod.ordinal).collect();
+        let is_done = |pod: &Pod| pod.is_available() && !(in_range.contains(&pod.ordinal) && self.is_outdated(pod));
+        // Nobody knows yet what a Pod will be that is still to come.
+        let unfinished = slots.iter().filter(|slot| !slot.pod.is_some_and(is_done));
+        let first = unfinished.map(|slot| (slot.pod.map_or(0, place), slot.ordinal)).min();
+        let mut due: Vec<&Pod> = wanted.to_vec();
+        due.retain(|pod| !pod.is_terminating && !pod.is_finished && !pod.is_specified);
+        due.sort_by_key(|pod| (Charge::of(pod) > Charge::Down, place(pod)));
+        let mut last = None;
+        for pod in due {
+            let before = plan.candidates.len();
+            self.consider(pod, rolling, plan);
+            let waits = Charge::of(pod) > Charge::Down && first.is_some_and(|(first, _)| first < place(pod));
+            if waits && plan.candidates.len() > before {
+                plan.candidates.truncate(before);
+                last = last.or(Some(pod));
+            }
+        }
+        if let Some((why, pods)) = self.not_in_place.take() {
+            plan.impossible("FailedUpdatePod", not_in_place(&why, &pods));
+        }
+        let pods = || slots.iter().filter_map(|slot| slot.pod);
+        if !plan.candidates.is_empty() || pods().any(|pod| self.is_outdated(pod)) {
+            pods().filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
+        }
+        if let (Some(Pod { name, .. }), Some((_, first))) = (last, first) {
+            let first = pod_name(&spec.name, first);
+            plan.wait("UpdateOrder", || {
+                format!("Pod {name} is updated after Pod {first}, which is not updated and available yet")
+            });
+        }
+    }
+
     /// The deletion that was announced to a Pod is not wanted any more.
     fn end_or_cancel_deletion(&self, pod: &Pod, plan: &mut Plan) {
-        let spec = self.observed.spec;
-        if !spec.lifecycle.deletion_is_final() {
-            plan.actions.push(Action::CancelDeletion { pod: pod.name.clone() });
-        } else if let Some(action) = leave(spec, pod) {
-            plan.actions.push(action);
+        if self.observed.spec.lifecycle.deletion_is_final() {
+            let action = leave(self.observed, pod, plan);
+            plan.actions.extend(action);
         } else {
-            plan.wait("PodHeld", || held(pod, "preDelete"));
+            plan.actions.push(Action::CancelDeletion { pod: pod.name.clone() });
         }
     }
 
@@ -184,9 +218,8 @@ impl Rollout<'_, '_> {
         match self.way(pod, rolling) {
             Way::Replace => self.replace(pod, charge, plan),
             Way::Impossible(why) => {
-                let why =
-                    format!("Pod {} cannot be updated in place, and InPlaceOnly allows nothing else: {why}", pod.name);
-                plan.impossible("FailedUpdatePod", why);
+                let (_, pods) = self.not_in_place.get_or_insert((why, Vec::new()));
+                pods.push(pod.name.clone());
             }
             Way::InPlace(spec) => self.in_place(pod, spec, charge, plan),
             Way::NotKnown => plan.wait("RevisionsNotRead", || {
@@ -234,9 +267,8 @@ impl Rollout<'_, '_> {
     }
 
     fn replace(&self, pod: &Pod, charge: Charge, plan: &mut Plan) {
-        match leave(self.observed.spec, pod) {
-            Some(action) => plan.candidates.push(Candidate { action, charge }),
-            None => plan.wait("PodHeld", || held(pod, "preDelete")),
+        if let Some(action) = leave(self.observed, pod, plan) {
+            plan.candidates.push(Candidate { action, charge });
         }
     }
 
@@ -284,11 +316,21 @@ impl Rollout<'_, '_> {
         for (place, template) in spec.claims.iter().enumerate() {
             let name = template.claim_name(&spec.name, pod.ordinal);
             let Some(claim) = claims.get(&name).filter(|claim| !claim.is_deleting()) else { continue };
-            let expands = claim.storage_class.as_ref().and_then(|class| classes.get(class)).copied();
-            let growth = growth(template, claim, expands);
+            let so_far = waited.get(&name).copied();
+            let (growth, so_far) = match classes {
+                Ok(classes) => {
+                    let expands = claim.storage_class.as_ref().and_then(|class| classes.get(class)).copied();
+                    (growth(template, claim, expands), so_far)
+                }
+                // It is to be asked, and nobody can say now whether it may be.
+                Err(unread) => match growth(template, claim, Some(true)) {
+                    Growth::Ask => (Growth::Grows, Some(*unread)),
+                    known => (known, so_far),
+                },
+            };
             if matches!(growth, Growth::Ask | Growth::Grows) {
-                found.has_asked |= growth == Growth::Ask && waited.contains_key(&name);
-                found.waited = found.waited.max(waited.get(&name).copied().unwrap_or_default());
+                found.has_asked |= growth == Growth::Ask && so_far.is_some();
+                found.waited = found.waited.max(so_far.unwrap_or_default());
             }
             match growth {
                 Growth::Fits => {}
@@ -305,6 +347,19 @@ impl Rollout<'_, '_> {
         }
         found
     }
+}
+
+/// That InPlaceOnly keeps Pods on their revision, with their names as long as they are few, and why the first one is kept.
+fn not_in_place(why: &str, pods: &[String]) -> String {
+    const NAMED: usize = 10;
+    const KEPT: &str = "cannot be updated in place, and InPlaceOnly allows nothing else";
+    let (named, others) = pods.split_at(pods.len().min(NAMED));
+    let names = match (named, others.len()) {
+        ([pod], 0) => return format!("Pod {pod} {KEPT}: {why}"),
+        ([before @ .., last], 0) => format!("{} and {last}", before.join(", ")),
+        (_, more) => format!("{} and {more} more", named.join(", ")),
+    };
+    format!("Pods {names} {KEPT}: {why} (Pod {})", named.first().map_or("", String::as_str))
 }
 
 /// What has to change in a Pod between two revisions and overrides, or why that needs another Pod.

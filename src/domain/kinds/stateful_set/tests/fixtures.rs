@@ -18,7 +18,7 @@ use crate::{
     api::apps::strategies::PodUpdatePolicy,
     domain::{
         pod::{inplace::Allowed, lifecycle::State, order::Phase},
-        workload::{overrides::Applied, pod_order::Priority, revisions::KnownRevision},
+        workload::{overrides::Applied, pod_order::Priority, revisions::KnownRevision, rollout},
     },
     k8s::{
         claim::SizedClaim,
@@ -123,8 +123,10 @@ pub(crate) fn spec(fields: Value) -> Spec {
         ),
         _ => Priority::None,
     });
+    let partition = IntOrPercent::Int(number("partition", 0));
     let rolling = Rolling {
-        partition: number("partition", 0),
+        partition: rollout::kept_old(partition, replicas),
+        has_partition: rollout::keeps_old(partition),
         max_unavailable: fields.get("maxUnavailable").map_or(1, limit),
         policy: PodUpdatePolicy::parse(fields["policy"].as_str().unwrap_or_default()).unwrap(),
         paused: fields["paused"] == true,
@@ -188,7 +190,7 @@ pub(crate) fn planned_after(
         spec,
         pods: &pods,
         claims,
-        classes: &classes,
+        classes: Ok(&classes),
         update_revision: NEW,
         revisions: &revisions,
         allowed: Some(Allowed::default()),

@@ -131,7 +131,7 @@ impl World {
             spec: &spec,
             pods: &pods,
             claims: &self.claims.iter().map(|(name, claim)| (name.clone(), Arc::new(claim.clone()))).collect(),
-            classes: &BTreeMap::new(),
+            classes: Ok(&BTreeMap::new()),
             update_revision: &self.update_revision(),
             revisions: &revisions,
             allowed: Some(Allowed::default()),
