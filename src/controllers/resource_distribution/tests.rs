@@ -347,7 +347,7 @@ async fn f1_external_edits_and_deletions_of_secrets_are_undone_when_their_turn_c
     let requeue = world.settle("d").await;
     assert_eq!(world.writes(), ["create a/secrets/s", "create b/secrets/s"]);
     assert_eq!(world.find("a/secrets/s").unwrap()["data"], json!({"k": "dg=="}));
-    assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(590)), "{requeue:?}");
+    assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(570)), "{requeue:?}");
     world.looks();
     world.edit("a/secrets/s", json!({"data": {"k": "eA==", "other": "eA=="}}));
     world.delete("b/secrets/s");
