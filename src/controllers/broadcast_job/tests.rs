@@ -232,6 +232,32 @@ async fn f38_a_failure_pauses_the_job_over_a_restart_until_its_user_goes_on() {
     assert_eq!((world.numbers(), world.phase()), ([3, 0, 2, 1], "completed".into()));
 }
 
+/// Three Pods run, one after the other they fail, the last two while the job is paused for the first.
+#[tokio::test(start_paused = true)]
+async fn f38_what_fails_while_a_job_is_paused_does_not_pause_it_again() {
+    for restarts in [false, true] {
+        let mut world = World::new(5, &json!({"parallelism": 3, "failurePolicy": {"type": "Pause"}}));
+        world.settle(|node| if node == "n0" { fails(node) } else { runs(node) }).await;
+        assert_eq!((world.job()["spec"]["paused"].clone(), world.numbers()), (json!(true), [5, 2, 0, 1]));
+        world.settle(fails).await;
+        assert_eq!((world.pods().len(), world.phase(), world.numbers()), (3, "paused".into(), [5, 0, 0, 3]));
+        if restarts {
+            world.restart();
+            lock(&world.server).faults.push_back(Fault::Error(500));
+        }
+        world.change(&json!({"spec": {"paused": false}}));
+        world.settle(|node| if node == "n3" { fails(node) } else { runs(node) }).await;
+        assert_eq!(
+            (world.job()["spec"]["paused"].clone(), world.numbers()),
+            (json!(true), [5, 1, 0, 4]),
+            "the next one does"
+        );
+        world.change(&json!({"spec": {"paused": false}}));
+        world.settle(succeeds).await;
+        assert_eq!((world.phase(), world.numbers()), ("completed".into(), [5, 0, 1, 4]));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn f35_the_deadline_ends_a_job_after_a_restart_of_the_manager() {
     let mut world = World::new(2, &json!({"completionPolicy": {"activeDeadlineSeconds": 100}}));
