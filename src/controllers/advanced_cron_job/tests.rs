@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{controllers::in_memory, runtime::pass::AFTER_CONFLICT};
 
+mod simulation;
+
 const CRONS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/advancedcronjobs";
 const JOBS: &str = "/apis/batch/v1/namespaces/ns/jobs";
 
