@@ -22,6 +22,8 @@ use crate::{
     runtime::{lock, queue::Requeue, watches::ObjectKey},
 };
 
+mod simulation;
+
 const JOB: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/broadcastjobs/job";
 const PODS: &str = "/api/v1/namespaces/ns/pods/";
 
@@ -216,6 +218,33 @@ async fn fail_fast_ends_the_job_and_deletes_what_runs() {
     let conditions = world.job()["status"]["conditions"].clone();
     let failed = conditions.as_array().unwrap().iter().find(|condition| condition["type"] == "Failed").unwrap().clone();
     assert!(failed["message"].as_str().unwrap().ends_with("on node n1"), "{failed}");
+}
+
+/// Its phase is all that says what was done on its node.
+#[tokio::test(start_paused = true)]
+async fn f40_a_pod_that_has_ended_since_it_was_looked_at_is_neither_deleted_nor_stopped() {
+    let world = World::new(2, &json!({}));
+    world.pass().await.unwrap();
+    world.play(runs);
+    world.deliver();
+    // The job fails, and the watch has not told yet that the other Pod has succeeded.
+    world.play(|node| if node == "n0" { fails(node) } else { succeeds(node) });
+    for pod in world.pods().into_iter().filter(|pod| pod["spec"]["nodeName"] == "n0") {
+        world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    }
+    world.controller.reconcile(&key()).await.unwrap();
+    assert_eq!((world.pods().len(), world.numbers(), world.phase()), (2, [2, 0, 1, 1], "failed".into()));
+    // The same of one whose containers were restarted too often.
+    let spec = json!({"failurePolicy": {"type": "Continue"}, "template": {"spec": {"restartPolicy": "OnFailure"}}});
+    let world = World::new(1, &spec);
+    world.pass().await.unwrap();
+    world.play(|_| json!({"status": {"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 1}]}}));
+    world.deliver();
+    world.play(succeeds);
+    world.controller.reconcile(&key()).await.unwrap();
+    assert_eq!(world.pods()[0]["metadata"]["labels"]["kruise.rs/stopped-for"], Value::Null);
+    world.settle(succeeds).await;
+    assert_eq!((world.numbers(), world.phase()), ([1, 0, 1, 0], "completed".into()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -586,9 +586,9 @@ fn what_is_refused_is_said() {
 }
 
 #[test]
-fn random_jobs_end_and_run_each_node_once() {
-    use crate::liveness::Random;
-    for seed in 0..300 {
+fn simulation_of_jobs_that_end_and_run_each_node_once() {
+    use crate::liveness::{self, Acts, Random};
+    liveness::seeds(300, "simulation_of_jobs_that_end_and_run_each_node_once", |seed| {
         let mut random = Random(seed);
         let parallelism = random.one_of(&[json!(1), json!(2), json!("50%"), json!(9)]).cloned();
         let policy = json!({"type": "Continue", "restartLimit": 1});
@@ -659,5 +659,6 @@ fn random_jobs_end_and_run_each_node_once() {
             }
         }
         assert!(runs.values().all(|runs| *runs == 1), "seed {seed}: {runs:?}");
-    }
+        Ok(Acts::default())
+    });
 }
