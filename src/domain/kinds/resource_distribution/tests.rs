@@ -394,6 +394,23 @@ fn f4_f6_one_patch_for_all_copies_changes_copies_only_and_only_what_is_wanted() 
 }
 
 #[test]
+fn a_secret_of_another_type_has_to_be_made_anew() {
+    let of = |type_: Value| {
+        let mut object = secret();
+        object["type"] = type_;
+        Content::of_resource(&object).unwrap()
+    };
+    let (opaque, other) = (of(Value::Null), of("example.com/t".into()));
+    for (there, content, is_other) in
+        [(&opaque, &opaque, false), (&other, &other, false), (&opaque, &other, true), (&other, &opaque, true)]
+    {
+        assert_eq!(copy::has_other_type(&stored(there), content), is_other);
+    }
+    let map = Content::of_resource(&config_map(json!({"k": "v"}))).unwrap();
+    assert!(!copy::has_other_type(&stored(&map), &map), "only Secrets have one");
+}
+
+#[test]
 fn of_an_object_that_is_referred_to_only_the_content_is_copied() {
     let source = json!({"metadata": {"labels": {"argocd.argoproj.io/instance": "x"}, "annotations": {"a": "b"}},
         "data": {"k": "djE="}, "type": "kubernetes.io/tls", "immutable": true});
