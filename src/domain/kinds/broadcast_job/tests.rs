@@ -335,6 +335,10 @@ fn f38_pods_that_failed_while_the_job_was_paused_do_not_pause_it_again() {
     let mut foreign = unseen.status(json!({"phase": "paused", "failed": 3}));
     foreign.job["metadata"]["annotations"] = Value::Null;
     assert_eq!(foreign.plan().actions, [BroadcastAction::Pause { failed: 3 }]);
+    // What cannot be a number of Pods is none.
+    foreign.job["metadata"]["annotations"] = json!({"kruise.rs/paused-at-failed": "-7"});
+    foreign.pods.clear();
+    assert_eq!((foreign.plan().state, foreign.creates().len()), (BroadcastState::Running, 3));
 }
 
 #[test]
