@@ -468,7 +468,10 @@ impl Driver for History {
                 lock(&self.server).remove(&path);
             }
         }
-        if self.get(CRON).is_some() { self.write() } else { self.make() }
+        match self.get(CRON) {
+            Some(_) => self.write(),
+            None => self.make(),
+        }
         Ok(format!("{:?}", self.wanted))
     }
 

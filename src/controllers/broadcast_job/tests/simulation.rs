@@ -522,7 +522,10 @@ impl Driver for History {
             self.join();
         }
         self.wanted.parallelism = Some(2);
-        if self.get(JOB).is_some() { self.write(&json!({"parallelism": 2})) } else { self.make() }
+        match self.get(JOB) {
+            Some(_) => self.write(&json!({"parallelism": 2})),
+            None => self.make(),
+        }
         Ok(format!("{:?}", self.wanted))
     }
 
