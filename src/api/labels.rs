@@ -315,7 +315,8 @@ pub const PULLING_IMAGE_BY_DAEMON: &str = "kruise-daemon";
 pub const BROADCAST_JOB_NAME: &str = "broadcastjob-name";
 /// Label on a Pod of a BroadcastJob: the UID of the job.
 pub const BROADCAST_JOB_UID: &str = "broadcastjob-controller-uid";
-/// Annotation on a BroadcastJob of failure policy Pause: how many Pods had failed when it was paused for that last.
+/// Annotation on a BroadcastJob of failure policy Pause: how many failed Pods do not pause it again. It has been paused for them,
+/// or they had failed while it was paused.
 pub const PAUSED_AT_FAILED: &str = "kruise.rs/paused-at-failed";
 /// Label on a Pod of a BroadcastJob that was stopped and has failed: the reason.
 pub const STOPPED_FOR: &str = "kruise.rs/stopped-for";

@@ -6,12 +6,16 @@ use std::{
 };
 
 use axum::http::{Method, request::Parts};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
     k8s::{pointer::patched, selector::Selector, time::rfc3339},
     liveness::{self, Acts, Driver, Limits, Model, Random},
-    runtime::clock,
+    runtime::{
+        clock,
+        watches::{Change, ObjectKey, Store, StoredObject},
+    },
 };
 
 /// What becomes of a write.
@@ -307,6 +311,23 @@ pub(super) fn strategic(object: &mut Value, change: &Value) {
     }
 }
 
+/// What the watch of a kind brings of one object: what there is now.
+pub(super) fn bring<K>(store: &Store<K>, key: &ObjectKey, now: Option<&Value>, on_change: impl Fn(&Change<'_, K>))
+where
+    K: StoredObject + DeserializeOwned,
+{
+    let uid = now.and_then(|now| now["metadata"]["uid"].as_str());
+    match store.get(key) {
+        Some(old) if old.object_uid() != uid => store.see_gone(key, old.object_uid(), |change| on_change(&change)),
+        // An answer may have said so before.
+        None if now.is_none() => store.see_gone(key, None, |change| on_change(&change)),
+        _ => {}
+    }
+    if let Some(now) = now {
+        store.see(serde_json::from_value(now.clone()).unwrap(), |change| on_change(&change));
+    }
+}
+
 /// Plays one history of a controller, from `begin` on, in a runtime whose clock is paused. `beginning` says how it began, for the
 /// message of a failure.
 pub(super) fn history<D, M>(
@@ -320,14 +341,21 @@ where
     D: Driver,
     M: Model<Seen = D::Seen>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.map_err(|error| error.to_string())?.block_on(async {
-        begin_at_a_whole_second().await;
+    in_paused_time(async {
         let (mut driver, mut model) = begin(&mut Random(seed));
         let beginning = beginning(&driver);
         let run = liveness::run(seed, limits, &mut driver, &mut model).await;
         run.map_err(|why| format!("{why}\nbegan as {beginning}"))?;
         Ok(acts(driver, model))
+    })
+}
+
+/// Runs a history in a runtime whose clock is paused.
+pub(super) fn in_paused_time<F: Future>(history: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        begin_at_a_whole_second().await;
+        history.await
     })
 }
 

@@ -6,7 +6,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use tokio::time::Instant;
 
 pub use crate::k8s::time::Now;
-use crate::k8s::zones;
+use crate::k8s::zones::{self, UnknownZone};
 
 /// When this process first asked, on both clocks.
 static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
@@ -20,9 +20,20 @@ pub fn now() -> Now {
 
 /// The time zone of this process: that of `TZ`, or else of `/etc/localtime`; without both UTC. Zones are known by name without
 /// any files.
-pub fn local_zone() -> TimeZone {
-    let named = std::env::var("TZ").ok().and_then(|name| zones::named(name.trim_start_matches(':')).ok());
-    named.unwrap_or_else(TimeZone::system)
+///
+/// # Errors
+/// `TZ` says nothing that is known. To libc and Go that is UTC.
+pub fn local_zone() -> Result<TimeZone, UnknownZone> {
+    zone_of(std::env::var("TZ").ok().as_deref(), || TimeZone::try_system().ok())
+}
+
+/// The zone of a process with this `TZ`. What is no name, such as a rule of POSIX or a path, `system` reads from `TZ` itself.
+fn zone_of(tz: Option<&str>, system: impl FnOnce() -> Option<TimeZone>) -> Result<TimeZone, UnknownZone> {
+    let Some(tz) = tz else { return Ok(system().unwrap_or(TimeZone::UTC)) };
+    match tz.strip_prefix(':').unwrap_or(tz) {
+        "" => Ok(TimeZone::UTC),
+        name => zones::named(name).or_else(|unknown| system().ok_or(unknown)),
+    }
 }
 
 /// The clock of timers: where a test pauses it, this one follows. It begins in real time, whoever asks first.
@@ -41,4 +52,29 @@ fn wall(_began: Timestamp, _elapsed: Duration) -> Timestamp {
 #[cfg(test)]
 fn wall(began: Timestamp, elapsed: Duration) -> Timestamp {
     began.checked_add(elapsed).unwrap_or(began)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zone_is_that_of_tz_or_else_of_the_system() {
+        let of_system = || zones::named("Europe/Berlin").ok();
+        for (tz, name) in [
+            (None, "Europe/Berlin"),
+            (Some("Asia/Shanghai"), "Asia/Shanghai"),
+            (Some(":Asia/Shanghai"), "Asia/Shanghai"),
+            (Some("UTC"), "UTC"),
+            (Some(""), "UTC"),
+            (Some(":"), "UTC"),
+            // The system reads these.
+            (Some("CET-1CEST,M3.5.0,M10.5.0/3"), "Europe/Berlin"),
+            (Some("/usr/share/zoneinfo/Europe/Berlin"), "Europe/Berlin"),
+        ] {
+            assert_eq!(zone_of(tz, of_system).unwrap().iana_name(), Some(name), "{tz:?}");
+        }
+        assert_eq!(zone_of(None, || None), Ok(TimeZone::UTC));
+        assert_eq!(zone_of(Some("Mars/Olympus"), || None).unwrap_err().name, "Mars/Olympus");
+    }
 }

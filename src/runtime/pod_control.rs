@@ -199,6 +199,14 @@ impl PodControl {
         stored::delete(&self.api(pod.namespace()), &self.pods, pod).await.map(drop)
     }
 
+    /// Deletes a Pod gracefully, if it is still in the version that was looked at. False: it has changed, or is gone.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn delete_seen(&self, pod: &PodView) -> kube::Result<bool> {
+        stored::delete_version(&self.api(pod.namespace()), &self.pods, pod, pod.resource_version()).await
+    }
+
     /// Evicts a Pod, of this version and no other. False: a budget or somebody else refuses. One that is gone counts as
     /// evicted.
     ///

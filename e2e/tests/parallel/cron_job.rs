@@ -69,9 +69,28 @@ async fn a_job_is_made_at_each_time_and_waits_for_the_one_before() -> Result<()>
             o.array("/status/conditions").iter().any(|c| c.text("/reason") == "Paused")
         })
         .await?;
-        Ok(())
+        by_hand(t, active.text("/metadata/uid")).await
     })
     .await
+}
+
+/// Somebody has a job made of the AdvancedCronJob with this UID, although it is paused.
+async fn by_hand(t: &Test, uid: &str) -> Result<()> {
+    let is_manual = |job: &Value| job.text("/metadata/annotations/cronjob.kubernetes.io~1instantiate") == "manual";
+    let tried = t.plugin_exits(0, &["cronjob", "trigger", "tick", "--dry-run"]).await?.stdout;
+    ensure!(tried.starts_with("job.batch/tick-") && tried.ends_with(" created (server dry run)\n"), "{tried}");
+    ensure!(!jobs(t).await?.iter().any(is_manual), "a dry run has stored a job");
+    let said = t.plugin_exits(0, &["cronjob", "trigger", "tick"]).await?.stdout;
+    let made = jobs(t).await?.into_iter().find(is_manual).context("a job that was made by hand")?;
+    let name = made.text("/metadata/name");
+    assert_eq!(said, format!("job.batch/{name} created\n"));
+    assert_eq!(made.text("/metadata/ownerReferences/0/uid"), uid);
+    ensure!(!made.has("/metadata/annotations/apps.kruise.io~1scheduled-at"), "{made:#}");
+    t.wait_for(CRON, "tick", "to name the job that was made by hand", PATIENCE, |o| {
+        o.array("/status/active").iter().any(|active| active.text("/name") == name)
+    })
+    .await?;
+    Ok(())
 }
 
 #[tokio::test]

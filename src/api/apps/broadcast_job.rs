@@ -162,6 +162,11 @@ impl BroadcastJobStatus {
     pub fn is_over(&self) -> bool {
         ["Complete", "Failed"].iter().any(|type_| self.is_true(type_).is_some())
     }
+
+    /// Whether it said last that the job is paused.
+    pub fn is_paused(&self) -> bool {
+        self.phase == "paused"
+    }
 }
 
 /// No schema: whatever a newer API server knows is kept.

@@ -164,6 +164,9 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
+        if let Err(error) = clock::local_zone() {
+            tracing::warn!(%error, "TZ names no time zone: schedules without one are those of UTC");
+        }
         let on_cron = self.clone();
         let cron_changed = move |change: Change<'_, AdvancedCronJob>| match change {
             Change::Applied { new, .. } => on_cron.queue.add(ObjectKey::of(new.as_ref())),
@@ -229,7 +232,8 @@ impl Controller {
         if cron.is_deleting() {
             return Ok(Requeue::Await);
         }
-        let result = self.pass(&cron, &clock::local_zone(), clock::now()).await;
+        let local = clock::local_zone().unwrap_or(TimeZone::UTC);
+        let result = self.pass(&cron, &local, clock::now()).await;
         forget_deleted(&self.memories, &self.crons, key);
         result
     }

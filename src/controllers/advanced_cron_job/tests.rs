@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{controllers::in_memory, runtime::pass::AFTER_CONFLICT};
 
+mod simulation;
+
 const CRONS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/advancedcronjobs";
 const JOBS: &str = "/apis/batch/v1/namespaces/ns/jobs";
 
@@ -232,6 +234,42 @@ async fn c5_there_is_a_status_at_once_and_a_job_at_each_full_hour() {
     let writes = world.writes();
     world.settle().await;
     assert_eq!(world.writes(), writes, "there is nothing to write");
+}
+
+/// Both as OpenKruise has left them.
+#[tokio::test]
+async fn a_recorded_object_and_its_job_are_taken_over_and_its_next_slot_is_the_next_that_is_run() {
+    let recorded = |text: &str, index: usize| serde_json::from_str::<Vec<Value>>(text).unwrap().remove(index);
+    let cron = recorded(include_str!("../../api/apps/testdata/advanced_cron_jobs.json"), 0);
+    let job = recorded(include_str!("../../api/apps/testdata/broadcast_jobs.json"), 1);
+    let path = |what: &str| format!("/apis/apps.kruise.io/v1beta1/namespaces/golden/{what}");
+    let mut world = World::new();
+    {
+        let mut server = lock(&world.server);
+        server.version = 10_000;
+        server.objects.insert(path("advancedcronjobs/cron"), cron.clone());
+        server.objects.insert(path("broadcastjobs/cron-1795254600"), job.clone());
+    }
+    world.controller.crons.upsert(serde_json::from_value(cron).unwrap());
+    world.controller.jobs.of(JobKind::BroadcastJob).upsert(serde_json::from_value(job.clone()).unwrap());
+    for (now, last, posts) in
+        [("2026-11-21T09:50:30Z", "2026-11-21T09:50:00Z", 0), ("2026-11-21T09:51:00Z", "2026-11-21T09:51:00Z", 1)]
+    {
+        world.now = at(now);
+        for _ in 0..4 {
+            let cron = world.controller.crons.get(&ObjectKey::new("golden", "cron")).unwrap();
+            world.controller.status.forget();
+            world.controller.pass(&cron, &TimeZone::UTC, world.now()).await.unwrap();
+        }
+        let server = lock(&world.server);
+        let count = |method: Method| server.writes.iter().filter(|(how, _)| *how == method).count();
+        assert_eq!((count(Method::POST), count(Method::DELETE)), (posts, 0), "{:?}", server.writes);
+        let status = &server.objects[&path("advancedcronjobs/cron")]["status"];
+        assert_eq!((&status["lastScheduleTime"], &status["type"]), (&json!(last), &json!("BroadcastJob")));
+        assert_eq!(status["lastSuccessfulTime"], "2026-11-21T09:50:02Z");
+        assert_eq!(server.objects[&path("broadcastjobs/cron-1795254600")], job);
+        assert_eq!(server.objects.contains_key(&path("broadcastjobs/cron-1795254660")), posts == 1);
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use kube::{
     api::{Patch, PatchParams},
     core::Status,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{BroadcastSeen, BroadcastWork, Controller};
 use crate::{
@@ -155,10 +155,14 @@ impl Controller {
             Verdict::Yes => {}
             Verdict::No | Verdict::Undecided => return Ok(StepResult::Refused),
         }
-        let result = self.pods.delete(view).await;
-        self.metrics.count("delete", result.is_ok());
+        // One that has ended since stays: it is the record of what was done on its node.
+        let result = self.pods.delete_seen(view).await;
+        if !matches!(result, Ok(false)) {
+            self.metrics.count("delete", result.is_ok());
+        }
         match &result {
-            Ok(()) => {
+            Ok(false) => {}
+            Ok(true) => {
                 let why = match because {
                     Because::Unfit => format!("it is not to run on node {}", view.node_meant()),
                     Because::Surplus => format!("node {} has another Pod of the job", view.node_meant()),
@@ -171,11 +175,13 @@ impl Controller {
                 self.pods.warning(&work.owner, "FailedDelete", &message);
             }
         }
-        result.map(|()| StepResult::Done)
+        result.map(|is_deleted| if is_deleted { StepResult::Done } else { StepResult::Nothing })
     }
 
     async fn stop(&self, work: &BroadcastWork, view: &PodView) -> kube::Result<StepResult> {
-        let result = self.pods.try_patch(view, Part::Whole, &make::stop()).await;
+        let mut patch = make::stop();
+        patch["metadata"]["resourceVersion"] = json!(view.resource_version());
+        let result = self.pods.try_patch(view, Part::Whole, &patch).await;
         self.metrics.count("stop", result.is_ok());
         match &result {
             Ok(Some(_)) => {

@@ -285,12 +285,13 @@ impl Controller {
         let work = BroadcastWork { key: key.clone(), job, spec, owner, age, ended };
         let mut seen = self.see(&work);
         let actions = plan::plan(&work.observed(&seen)).actions;
-        let mut pass = Pass::default();
+        let (has_acted, mut pass) = (!actions.is_empty(), Pass::default());
         let done = self.carry_out(&work, &seen, actions, &mut pass).await;
         if done.job_has_changed {
             return pass.end(|after| self.queue.add_after(key.clone(), after));
         }
-        if pass.again {
+        // A write that was refused because a Pod had changed has brought what it is now.
+        if has_acted {
             seen = self.see(&work);
         }
         pass.look_after(self.record(&work, &seen, done.refused.as_deref()).await?);

@@ -22,6 +22,8 @@ use crate::{
     runtime::{lock, queue::Requeue, watches::ObjectKey},
 };
 
+mod simulation;
+
 const JOB: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/broadcastjobs/job";
 const PODS: &str = "/api/v1/namespaces/ns/pods/";
 
@@ -218,6 +220,33 @@ async fn fail_fast_ends_the_job_and_deletes_what_runs() {
     assert!(failed["message"].as_str().unwrap().ends_with("on node n1"), "{failed}");
 }
 
+/// Its phase is all that says what was done on its node.
+#[tokio::test(start_paused = true)]
+async fn f40_a_pod_that_has_ended_since_it_was_looked_at_is_neither_deleted_nor_stopped() {
+    let world = World::new(2, &json!({}));
+    world.pass().await.unwrap();
+    world.play(runs);
+    world.deliver();
+    // The job fails, and the watch has not told yet that the other Pod has succeeded.
+    world.play(|node| if node == "n0" { fails(node) } else { succeeds(node) });
+    for pod in world.pods().into_iter().filter(|pod| pod["spec"]["nodeName"] == "n0") {
+        world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    }
+    world.controller.reconcile(&key()).await.unwrap();
+    assert_eq!((world.pods().len(), world.numbers(), world.phase()), (2, [2, 0, 1, 1], "failed".into()));
+    // The same of one whose containers were restarted too often.
+    let spec = json!({"failurePolicy": {"type": "Continue"}, "template": {"spec": {"restartPolicy": "OnFailure"}}});
+    let world = World::new(1, &spec);
+    world.pass().await.unwrap();
+    world.play(|_| json!({"status": {"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 1}]}}));
+    world.deliver();
+    world.play(succeeds);
+    world.controller.reconcile(&key()).await.unwrap();
+    assert_eq!(world.pods()[0]["metadata"]["labels"]["kruise.rs/stopped-for"], Value::Null);
+    world.settle(succeeds).await;
+    assert_eq!((world.numbers(), world.phase()), ([1, 0, 1, 0], "completed".into()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn f38_a_failure_pauses_the_job_over_a_restart_until_its_user_goes_on() {
     let mut world = World::new(3, &json!({"parallelism": 1, "failurePolicy": {"type": "Pause"}}));
@@ -230,6 +259,32 @@ async fn f38_a_failure_pauses_the_job_over_a_restart_until_its_user_goes_on() {
     world.change(&json!({"spec": {"paused": false}}));
     world.settle(succeeds).await;
     assert_eq!((world.numbers(), world.phase()), ([3, 0, 2, 1], "completed".into()));
+}
+
+/// Three Pods run, one after the other they fail, the last two while the job is paused for the first.
+#[tokio::test(start_paused = true)]
+async fn f38_what_fails_while_a_job_is_paused_does_not_pause_it_again() {
+    for restarts in [false, true] {
+        let mut world = World::new(5, &json!({"parallelism": 3, "failurePolicy": {"type": "Pause"}}));
+        world.settle(|node| if node == "n0" { fails(node) } else { runs(node) }).await;
+        assert_eq!((world.job()["spec"]["paused"].clone(), world.numbers()), (json!(true), [5, 2, 0, 1]));
+        world.settle(fails).await;
+        assert_eq!((world.pods().len(), world.phase(), world.numbers()), (3, "paused".into(), [5, 0, 0, 3]));
+        if restarts {
+            world.restart();
+            lock(&world.server).faults.push_back(Fault::Error(500));
+        }
+        world.change(&json!({"spec": {"paused": false}}));
+        world.settle(|node| if node == "n3" { fails(node) } else { runs(node) }).await;
+        assert_eq!(
+            (world.job()["spec"]["paused"].clone(), world.numbers()),
+            (json!(true), [5, 1, 0, 4]),
+            "the next one does"
+        );
+        world.change(&json!({"spec": {"paused": false}}));
+        world.settle(succeeds).await;
+        assert_eq!((world.phase(), world.numbers()), ("completed".into(), [5, 0, 1, 4]));
+    }
 }
 
 #[tokio::test(start_paused = true)]

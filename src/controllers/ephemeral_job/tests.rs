@@ -7,11 +7,11 @@ use axum::http::Method;
 use super::*;
 use crate::{
     controllers::{
-        fake::{Fault, Server},
+        fake::{Fault, Server, in_paused_time},
         in_memory,
     },
     k8s::pod::PodView,
-    liveness::Random,
+    liveness::{self, Acts, Random},
     runtime::lock,
 };
 
@@ -535,44 +535,50 @@ fn check(world: &World, ends: &Ends, seed: u64) {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn random_histories_end_with_exact_counts_and_one_container_for_each_pod() {
-    for seed in 0..150 {
-        let (mut random, mut ends, mut made) = (Random(seed), Ends::new(), 0);
-        let world = World::new();
-        world.job(json!({"parallelism": 1}));
-        let mut was_lost = false;
-        for _ in 0..60 {
-            was_lost |= happen(&world, &mut random, &mut ends, &mut made).await;
-            let _ = world.look().await;
-            check(&world, &ends, seed);
-        }
-        // From here on everybody works, so the job ends.
-        lock(&world.server).faults.clear();
-        world.pod("last", json!({"metadata": {"uid": "uid-last"}}));
-        for _ in 0..200 {
-            world.change(&format!("{JOBS}/j"), &json!({"spec": {"paused": false, "parallelism": 3}}));
-            let _ = world.look().await;
-            check(&world, &ends, seed);
-            if !world.status()["completionTime"].is_null() {
-                break;
-            }
-            let pods = lock(&world.server).of(&format!("{PODS}/"));
-            for (path, pod) in pods {
-                kubelet(&world, &path, &pod, &mut random, &mut ends);
-            }
-            tokio::time::advance(Duration::from_secs(20)).await;
-        }
-        let status = world.status();
-        assert!(status["completionTime"].is_string(), "seed {seed}: {status}");
-        let counted = ["succeeded", "failed"].map(|field| status[field].as_u64().unwrap());
-        let of_match = counted[0] + counted[1];
-        assert_eq!(status["match"], of_match, "seed {seed}: {status}");
-        let phase = if counted[1] > 0 { "Failed" } else { "Succeeded" };
-        assert_eq!(status["phase"], phase, "seed {seed}: {status}");
-        if !was_lost {
-            let truth = [true, false].map(|well| ends.values().filter(|end| **end == well).count() as u64);
-            assert_eq!(counted, truth, "seed {seed}: {status}");
-        }
+/// Whatever happens, a job ends with exact counts, and each Pod has got one container.
+async fn history(seed: u64) {
+    let (mut random, mut ends, mut made) = (Random(seed), Ends::new(), 0);
+    let world = World::new();
+    world.job(json!({"parallelism": 1}));
+    let mut was_lost = false;
+    for _ in 0..60 {
+        was_lost |= happen(&world, &mut random, &mut ends, &mut made).await;
+        let _ = world.look().await;
+        check(&world, &ends, seed);
     }
+    // From here on everybody works, so the job ends.
+    lock(&world.server).faults.clear();
+    world.pod("last", json!({"metadata": {"uid": "uid-last"}}));
+    for _ in 0..200 {
+        world.change(&format!("{JOBS}/j"), &json!({"spec": {"paused": false, "parallelism": 3}}));
+        let _ = world.look().await;
+        check(&world, &ends, seed);
+        if !world.status()["completionTime"].is_null() {
+            break;
+        }
+        let pods = lock(&world.server).of(&format!("{PODS}/"));
+        for (path, pod) in pods {
+            kubelet(&world, &path, &pod, &mut random, &mut ends);
+        }
+        tokio::time::advance(Duration::from_secs(20)).await;
+    }
+    let status = world.status();
+    assert!(status["completionTime"].is_string(), "seed {seed}: {status}");
+    let counted = ["succeeded", "failed"].map(|field| status[field].as_u64().unwrap());
+    let of_match = counted[0] + counted[1];
+    assert_eq!(status["match"], of_match, "seed {seed}: {status}");
+    let phase = if counted[1] > 0 { "Failed" } else { "Succeeded" };
+    assert_eq!(status["phase"], phase, "seed {seed}: {status}");
+    if !was_lost {
+        let truth = [true, false].map(|well| ends.values().filter(|end| **end == well).count() as u64);
+        assert_eq!(counted, truth, "seed {seed}: {status}");
+    }
+}
+
+#[test]
+fn simulation_of_ephemeral_jobs() {
+    liveness::seeds(150, "simulation_of_ephemeral_jobs", |seed| {
+        in_paused_time(history(seed));
+        Ok(Acts::default())
+    });
 }

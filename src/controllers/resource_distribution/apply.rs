@@ -260,6 +260,9 @@ impl Controller {
                 None => Done::Copied(job.hash.clone()),
             });
         };
+        if copy::has_other_type(&object, content) {
+            return self.replace(job, content, namespace, metadata).await;
+        }
         self.note_write(job, namespace);
         let api = self.objects(job, namespace);
         let changed = api.patch(&job.spec.name, &PatchParams::default(), &Patch::Merge(changes)).await;
@@ -268,6 +271,23 @@ impl Controller {
         job.written.fetch_add(1, Ordering::Relaxed);
         self.take_over(job, || serde_json::from_value(json!(changed)));
         Ok(Done::Copied(job.hash.clone()))
+    }
+
+    /// Puts another copy in the place of one that nobody can change into it. A crash in between leaves none, which the next look
+    /// finds.
+    async fn replace(
+        &self,
+        job: &Job,
+        content: &Content,
+        namespace: &str,
+        metadata: ObjectMeta,
+    ) -> Result<Done, Failure> {
+        self.note_write(job, namespace);
+        let is_gone = self.delete(job, namespace, metadata).await.map_err(|error| Failure(Operation::Update, error))?;
+        if !is_gone {
+            return Ok(Done::Ending);
+        }
+        self.create(job, content, namespace).await.map_err(|error| Failure(Operation::Create, error))
     }
 
     /// Where the copies of a namespace are.
@@ -283,23 +303,31 @@ impl Controller {
             self.take_over(job, || serde_json::from_value(object));
             return Ok(Done::Clean);
         }
-        let uid = metadata.uid.clone();
+        self.delete(job, namespace, metadata).await.map_err(failure)?;
+        Ok(Done::Clean)
+    }
+
+    /// Deletes a copy, in the version that was read. Whether it is gone: a finalizer may hold it.
+    async fn delete(&self, job: &Job, namespace: &str, metadata: ObjectMeta) -> kube::Result<bool> {
+        let uid = metadata.uid;
         let seen = Preconditions { uid: uid.clone(), resource_version: metadata.resource_version };
         let parameters = DeleteParams { preconditions: Some(seen), ..DeleteParams::background() };
         let deleted = self.objects(job, namespace).delete(&job.spec.name, &parameters).await;
         self.count(Operation::Delete, deleted.is_ok());
-        let answer = deleted.map_err(failure)?;
+        let answer = deleted?;
         job.deleted.fetch_add(1, Ordering::Relaxed);
-        // A finalizer may hold it.
         match answer.left().filter(|object| object.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty())) {
-            Some(object) => self.take_over(job, || serde_json::from_value(json!(object))),
+            Some(object) => {
+                self.take_over(job, || serde_json::from_value(json!(object)));
+                Ok(false)
+            }
             None => {
                 if let Some(store) = self.watched.copies(&job.spec.name).filter(|_| job.is_watched()) {
                     store.remove(&ObjectKey::new(namespace, &job.spec.name), uid.as_deref());
                 }
+                Ok(true)
             }
         }
-        Ok(Done::Clean)
     }
 
     fn count(&self, operation: Operation, is_done: bool) {

@@ -6,7 +6,11 @@ use axum::http::{Method, request::Parts};
 use serde_json::Value;
 
 use super::*;
-use crate::{controllers::in_memory, liveness::Random, runtime::lock};
+use crate::{
+    controllers::{fake::in_paused_time, in_memory},
+    liveness::{self, Acts, Random},
+    runtime::lock,
+};
 
 const POD: &str = "/api/v1/namespaces/ns/pods/p";
 const REQUESTS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/containerrecreaterequests";
@@ -354,54 +358,60 @@ fn daemon(played: &mut Played, script: &Script, random: &mut Random) {
 }
 
 /// kubelet, daemon and API server do what they want and when they want, writes are refused, the manager is started anew.
-#[tokio::test(start_paused = true)]
-async fn random_histories_end_every_pod_and_write_nothing_before_its_main_container_has_ended() {
-    for seed in 0..200 {
-        let mut random = Random(seed);
-        let policy = ["Never", "OnFailure"][random.below(2)];
-        let main = if policy == "Never" && random.chance(50) { 3 } else { 0 };
-        let proxy = if random.chance(50) { 143 } else { 0 };
-        let ignores = random.chance(50);
-        let env: &[&str] = if ignores { &[SWITCH, labels::ENV_IGNORE_EXIT_CODE] } else { &[SWITCH] };
-        let mut script = Script { policy, main, proxy, is_rough: true };
-        let mut world = World::new(policy, env);
-        world.play(|played| played.pod["status"]["containerStatuses"][0]["state"] = json!({"running": {}}));
-        world.deliver();
-        for round in 0..600 {
-            script.is_rough = round < 40;
-            lock(&world.played).refuse = 0;
-            match random.below(8) {
-                0 if script.is_rough => world.restart(),
-                1 if script.is_rough => lock(&world.played).refuse = [403, 409, 500][random.below(3)],
-                _ => {}
-            }
-            let early = !main_is_over(&world.pod(), &script);
-            let _ = world.look().await;
-            let writes = world.writes();
-            assert!(!early || writes.is_empty(), "seed {seed}, round {round}: {writes:?}");
-            let open = lock(&world.played).requests.iter().filter(|r| r["status"]["phase"] != "Completed").count();
-            assert!(open <= 1, "seed {seed}, round {round}: {open} requests at once");
-            let pod = world.pod();
-            if is_over(&pod) && (0..2).all(|container| exit_code(&pod, container).is_some()) {
-                break;
-            }
-            world.play(|played| kubelet(&mut played.pod, &script, &mut random));
-            if random.chance(50) {
-                world.play(|played| daemon(played, &script, &mut random));
-            }
-            // Watches are late now and then.
-            if !script.is_rough || random.chance(70) {
-                world.deliver();
-            }
-            tokio::time::advance(Duration::from_secs(2)).await;
+/// Every Pod ends, and nothing is written before its main container has ended.
+async fn history(seed: u64) {
+    let mut random = Random(seed);
+    let policy = ["Never", "OnFailure"][random.below(2)];
+    let main = if policy == "Never" && random.chance(50) { 3 } else { 0 };
+    let proxy = if random.chance(50) { 143 } else { 0 };
+    let ignores = random.chance(50);
+    let env: &[&str] = if ignores { &[SWITCH, labels::ENV_IGNORE_EXIT_CODE] } else { &[SWITCH] };
+    let mut script = Script { policy, main, proxy, is_rough: true };
+    let mut world = World::new(policy, env);
+    world.play(|played| played.pod["status"]["containerStatuses"][0]["state"] = json!({"running": {}}));
+    world.deliver();
+    for round in 0..600 {
+        script.is_rough = round < 40;
+        lock(&world.played).refuse = 0;
+        match random.below(8) {
+            0 if script.is_rough => world.restart(),
+            1 if script.is_rough => lock(&world.played).refuse = [403, 409, 500][random.below(3)],
+            _ => {}
         }
+        let early = !main_is_over(&world.pod(), &script);
+        let _ = world.look().await;
+        let writes = world.writes();
+        assert!(!early || writes.is_empty(), "seed {seed}, round {round}: {writes:?}");
+        let open = lock(&world.played).requests.iter().filter(|r| r["status"]["phase"] != "Completed").count();
+        assert!(open <= 1, "seed {seed}, round {round}: {open} requests at once");
         let pod = world.pod();
-        assert!(is_over(&pod) && exit_code(&pod, 1).is_some(), "seed {seed}: {}", pod["status"]);
-        // What the main container has done counts, whatever an ignored exit code says.
-        let by_us = pod["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
-        if by_us {
-            let want = if exit_code(&pod, 0) == Some(0) { "Succeeded" } else { "Failed" };
-            assert_eq!(pod["status"]["phase"], want, "seed {seed}: {}", pod["status"]);
+        if is_over(&pod) && (0..2).all(|container| exit_code(&pod, container).is_some()) {
+            break;
         }
+        world.play(|played| kubelet(&mut played.pod, &script, &mut random));
+        if random.chance(50) {
+            world.play(|played| daemon(played, &script, &mut random));
+        }
+        // Watches are late now and then.
+        if !script.is_rough || random.chance(70) {
+            world.deliver();
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
     }
+    let pod = world.pod();
+    assert!(is_over(&pod) && exit_code(&pod, 1).is_some(), "seed {seed}: {}", pod["status"]);
+    // What the main container has done counts, whatever an ignored exit code says.
+    let by_us = pod["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
+    if by_us {
+        let want = if exit_code(&pod, 0) == Some(0) { "Succeeded" } else { "Failed" };
+        assert_eq!(pod["status"]["phase"], want, "seed {seed}: {}", pod["status"]);
+    }
+}
+
+#[test]
+fn simulation_of_sidecar_termination() {
+    liveness::seeds(200, "simulation_of_sidecar_termination", |seed| {
+        in_paused_time(history(seed));
+        Ok(Acts::default())
+    });
 }

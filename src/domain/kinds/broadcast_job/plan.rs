@@ -72,7 +72,8 @@ pub enum BroadcastAction {
         /// So many.
         failed: i32,
     },
-    /// Note that fewer Pods have failed than when the job was paused: somebody has deleted some to try again.
+    /// Note how many failed Pods need no answer any more: more than when the job was paused, because further ones failed
+    /// meanwhile, or fewer, because somebody has deleted some to try again.
     Remember {
         /// So many.
         failed: i32,
@@ -251,14 +252,9 @@ pub fn plan(observed: &BroadcastObserved<'_>) -> BroadcastPlan {
         after_the_end(observed, &mut plan);
         return plan;
     }
-    let failed = count(plan.counts.failed);
-    if spec.on_failure == BroadcastFailure::Pause && failed > spec.paused_at_failed {
-        plan.actions.push(BroadcastAction::Pause { failed });
+    if spec.on_failure == BroadcastFailure::Pause && answer_failures(observed, &mut plan) {
         plan.state = BroadcastState::Paused;
         return plan;
-    }
-    if spec.on_failure == BroadcastFailure::Pause && failed < spec.paused_at_failed {
-        plan.actions.push(BroadcastAction::Remember { failed });
     }
     if let Some((reason, message)) = failure(observed, &mut plan) {
         plan.state = BroadcastState::Fails { reason, message };
@@ -274,6 +270,21 @@ pub fn plan(observed: &BroadcastObserved<'_>) -> BroadcastPlan {
         plan.state = BroadcastState::Completes;
     }
     plan
+}
+
+/// Pauses the job for failures that nobody has answered yet. Whether nothing else is done.
+fn answer_failures(observed: &BroadcastObserved<'_>, plan: &mut BroadcastPlan) -> bool {
+    let (failed, noted) = (count(plan.counts.failed), observed.spec.paused_at_failed);
+    // Pods go on while a job is paused, and may fail, too. Whoever lets it go on has seen those that its status showed.
+    let was_paused_for_failures = noted > 0 && observed.recorded.is_paused();
+    let answered = if was_paused_for_failures { noted.max(observed.recorded.failed) } else { noted };
+    if failed > answered {
+        plan.actions.push(BroadcastAction::Pause { failed });
+    } else if failed != noted {
+        plan.actions.push(BroadcastAction::Remember { failed });
+    }
+    // Until more are noted the status stays as it is: what it shows is all that is known of them.
+    failed > noted
 }
 
 /// Why the job fails now, if it does.

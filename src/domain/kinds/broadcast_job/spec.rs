@@ -94,7 +94,7 @@ impl BroadcastSpec {
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let policy = &spec.completion_policy;
         let annotations = job.metadata.annotations.as_ref();
-        let paused_at_failed = annotations.and_then(|all| all.get(labels::PAUSED_AT_FAILED)?.parse().ok());
+        let paused_at_failed = annotations.and_then(|all| all.get(labels::PAUSED_AT_FAILED)?.parse::<i32>().ok());
         Ok(Self {
             name: job.metadata.name.clone().unwrap_or_default(),
             uid: job.metadata.uid.clone().unwrap_or_default(),
@@ -107,7 +107,7 @@ impl BroadcastSpec {
             paused: spec.paused.unwrap_or(false),
             on_failure,
             restart_limit: (restarts == RESTART_POLICY).then(|| spec.failure_policy.restart_limit.unwrap_or(0).max(0)),
-            paused_at_failed: paused_at_failed.unwrap_or(0),
+            paused_at_failed: paused_at_failed.unwrap_or(0).max(0),
             ends_sidecars,
             template,
         })

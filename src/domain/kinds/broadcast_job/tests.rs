@@ -305,6 +305,43 @@ fn c2_6_f38_pause_is_written_into_the_spec_once_and_the_job_goes_on_when_it_is_c
 }
 
 #[test]
+fn f38_pods_that_failed_while_the_job_was_paused_do_not_pause_it_again() {
+    let pause = json!({"failurePolicy": {"type": "Pause"}, "parallelism": 3});
+    let running = [pod("b", "n1", "Running"), pod("c", "n2", "Running")];
+    let mut case = case(4).spec_with(pause).with(&[pod("a", "n0", "Failed")]).with(&running);
+    let patch = make::pause(1, None, "j");
+    json_patch::merge(&mut case.job, &patch);
+    case.pods[1]["status"]["phase"] = "Failed".into();
+    case.pods[2]["status"]["phase"] = "Failed".into();
+    assert_eq!((case.plan().state, case.plan().actions), (BroadcastState::Paused, vec![]));
+    let status = case.recorded();
+    assert_eq!((status.phase.as_str(), status.failed), ("paused", 3));
+    let unseen = case.clone().spec_with(json!({"paused": false}));
+    let mut case = case.status(json!(status)).spec_with(json!({"paused": false}));
+    // First it is noted. Until then the status stays, and a pass that comes after a crash or a refusal decides the same.
+    let plan = case.plan();
+    assert_eq!((plan.state, plan.actions), (BroadcastState::Paused, vec![BroadcastAction::Remember { failed: 3 }]));
+    assert_eq!((case.recorded().phase.as_str(), case.recorded().failed), ("paused", 3));
+    json_patch::merge(&mut case.job, &make::remember(3, None, "j"));
+    assert_eq!((case.plan().state, case.creates()), (BroadcastState::Running, vec!["n3".to_owned()]));
+    let next = case.with(&[pod("d", "n3", "Failed")]);
+    assert_eq!(next.plan().actions, [BroadcastAction::Pause { failed: 4 }], "the next failure does");
+    // Failures that no status has shown nobody has answered.
+    for status in [json!({"phase": "paused", "failed": 1}), json!({"phase": "running", "failed": 1}), json!({})] {
+        let unseen = unseen.clone().status(status);
+        assert_eq!(unseen.plan().actions, [BroadcastAction::Pause { failed: 3 }]);
+    }
+    // Nor those of a job that failures have never paused, as the status of OpenKruise shows them.
+    let mut foreign = unseen.status(json!({"phase": "paused", "failed": 3}));
+    foreign.job["metadata"]["annotations"] = Value::Null;
+    assert_eq!(foreign.plan().actions, [BroadcastAction::Pause { failed: 3 }]);
+    // What cannot be a number of Pods is none.
+    foreign.job["metadata"]["annotations"] = json!({"kruise.rs/paused-at-failed": "-7"});
+    foreign.pods.clear();
+    assert_eq!((foreign.plan().state, foreign.creates().len()), (BroadcastState::Running, 3));
+}
+
+#[test]
 fn c2_5_a_job_that_is_paused_by_its_user_is_held() {
     let case = case(2).spec_with(json!({"paused": true})).with(&[pod("a", "n0", "Running")]);
     assert_eq!((case.plan().state, case.plan().actions), (BroadcastState::Paused, vec![]));
@@ -553,9 +590,9 @@ fn what_is_refused_is_said() {
 }
 
 #[test]
-fn random_jobs_end_and_run_each_node_once() {
-    use crate::liveness::Random;
-    for seed in 0..300 {
+fn simulation_of_jobs_that_end_and_run_each_node_once() {
+    use crate::liveness::{self, Acts, Random};
+    liveness::seeds(300, "simulation_of_jobs_that_end_and_run_each_node_once", |seed| {
         let mut random = Random(seed);
         let parallelism = random.one_of(&[json!(1), json!(2), json!("50%"), json!(9)]).cloned();
         let policy = json!({"type": "Continue", "restartLimit": 1});
@@ -626,5 +663,6 @@ fn random_jobs_end_and_run_each_node_once() {
             }
         }
         assert!(runs.values().all(|runs| *runs == 1), "seed {seed}: {runs:?}");
-    }
+        Ok(Acts::default())
+    });
 }

@@ -109,8 +109,8 @@ pub fn plan(
         let ahead = |created: Timestamp| slot.as_second().saturating_sub(created.as_second());
         slot <= now || child.created.is_none_or(|created| ahead(created) <= CLOCKS_APART)
     };
-    let slot_of =
-        |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot) && has_come(child, *slot));
+    let named = |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot));
+    let slot_of = |child: &CronChild| named(child).filter(|slot| has_come(child, *slot));
     let made = children.iter().filter_map(slot_of).chain(made).max();
     // `recorded` is not kept in `made`, so that a user can correct status.lastScheduleTime.
     let last = made.max(recorded);
@@ -118,8 +118,9 @@ pub fn plan(
     let mut plan = CronPlan { made, last, ahead: last.filter(is_ahead), ..CronPlan::default() };
     plan.active = children.iter().filter(|child| child.end.is_none()).cloned().collect();
     plan.active.sort_by(|a, b| (a.slot, &a.name).cmp(&(b.slot, &b.name)));
-    let is_recorded = |child: &CronChild| slot_of(child).is_none_or(|slot| recorded.is_some_and(|last| slot <= last));
-    plan.discard = discard(cron, children, is_recorded);
+    let is_recorded = |slot: Timestamp| recorded.is_some_and(|last| slot <= last);
+    // One whose slot has not come tells of it when it comes: it may have been made while our clock was ahead.
+    plan.discard = discard(cron, children, |child| named(child).is_none_or(is_recorded));
 
     let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let Some(spec) = spec.filter(|spec| !spec.paused) else { return plan };
@@ -145,7 +146,7 @@ pub fn plan(
         plan.missed = (due > 1).then(|| missed(if due > COUNTED { due } else { due - 1 }, slot, false));
         if spec.concurrency == Concurrency::Replace {
             plan.replace = plan.active.iter().filter(|child| !child.is_deleting).cloned().collect();
-            plan.records_first = !plan.replace.iter().all(is_recorded);
+            plan.records_first = !plan.replace.iter().all(|child| slot_of(child).is_none_or(is_recorded));
         }
     }
     plan

@@ -210,6 +210,11 @@ pub fn patch(object: &Value, metadata: &ObjectMeta, content: &Content, of: Distr
     Some(patch)
 }
 
+/// Whether an object is a Secret of another type than the content has. Of a Secret that is there nobody can change it.
+pub fn has_other_type(object: &Value, content: &Content) -> bool {
+    content.kind == ResourceKind::Secret && content.body.get("type").is_some_and(|type_| object["type"] != *type_)
+}
+
 /// The JSON patch that makes a copy as it should be without having read it, the same for all copies. It fails unless the
 /// object is a copy as [`new`] makes it, and of the same type: labels and annotations of others stay, and what finalizers lack
 /// is for [`patch`], which sees the answer.

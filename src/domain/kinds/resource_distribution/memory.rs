@@ -51,8 +51,6 @@ pub struct DistributionMemory {
     pub(super) paces: BTreeMap<String, Pace>,
     /// When copies were last looked at that might have been changed, on the monotonic clock.
     pub(super) ticked: Option<Duration>,
-    /// Since when anything is remembered.
-    pub(super) began: Option<Duration>,
     /// What was wanted last: the generation, and the hash of the content.
     wanted: (i64, String),
     /// When this was first remembered, no copy had been made.

@@ -1,8 +1,8 @@
 //! What there is to do in which namespace, and when.
 //!
 //! [`Survey::of`] looks at everything, [`Survey::take`] chooses the steps that are due. What is known to be wanted is done at
-//! once; what may have been changed by others, and is not seen by a watch, is looked at in turns: each copy once in
-//! [`PERIOD`], a few of them every [`TICK`].
+//! once; what may have been changed by others, and is not seen by a watch, is looked at in turns: each copy within
+//! [`PERIOD`] of its last look or write, a few of them every [`TICK`].
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -86,7 +86,9 @@ enum When {
     Now,
     /// Once more after a failure, now; how long it has been due.
     Again(Duration),
-    /// In its turn; how long it has been due.
+    /// In turn: nothing is known of it.
+    InTurnToKnow,
+    /// In turn; how long it may wait.
     InTurn(Duration),
     /// The same, where a Secret is waited for to go.
     InTurnForRoom(Duration),
@@ -100,13 +102,49 @@ pub struct Survey {
     /// Where the copies are.
     pub counts: Counts,
     now: Vec<CopyStep>,
-    /// With how long they have been due, like the next ones.
+    /// With how long they have been due.
     again: Vec<(Duration, CopyStep)>,
-    in_turn: Vec<(Duration, CopyStep)>,
-    for_room: Vec<(Duration, CopyStep)>,
+    to_know: Vec<CopyStep>,
+    in_turn: Turns,
+    for_room: Turns,
     later: Option<Duration>,
     namespaces: usize,
-    taken: usize,
+}
+
+/// What is looked at once in each period, with how long each may wait.
+///
+/// All copies may have been written at one go. If each waited until it is due, all would be due at one moment, and with few
+/// looks at a time the last one would be looked at a period too late. So the looks begin early, and are spread over the time
+/// that is left.
+#[derive(Clone, Debug, Default)]
+struct Turns(Vec<(Duration, CopyStep)>);
+
+impl Turns {
+    /// Those whose turn it is: as few as do, if no later tick is to have more of them. What has waited longest goes first.
+    fn take(&mut self, period: Duration) -> Vec<CopyStep> {
+        self.0.sort_unstable();
+        let waiting = self.0.iter().zip(1_usize..).take_while(|((left, _), _)| *left <= rested(period));
+        let number = waiting.map(|((left, _), up_to)| up_to / ticks_in(*left)).max();
+        self.0.drain(..number.unwrap_or_default().min(MOST_STEPS)).map(|(_, step)| step).collect()
+    }
+
+    /// How long it is nobody's turn. None: there is nobody.
+    fn next(&self, period: Duration) -> Option<Duration> {
+        let mut left: Vec<Duration> = self.0.iter().map(|(left, _)| *left).collect();
+        left.sort_unstable();
+        let before = |up_to: u32| TICK.saturating_mul(up_to).min(rested(period));
+        left.into_iter().zip(1..).map(|(left, up_to)| left.saturating_sub(before(up_to))).min()
+    }
+}
+
+/// What is left of a period when something may be looked at again: what was written a moment ago is not.
+fn rested(period: Duration) -> Duration {
+    period * 3 / 4
+}
+
+/// Ticks before this time is over, this one among them.
+fn ticks_in(left: Duration) -> usize {
+    usize::try_from(left.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(usize::MAX).max(1)
 }
 
 /// The steps of one pass.
@@ -124,7 +162,6 @@ impl Survey {
         let there: BTreeMap<&str, &NamespaceFacts> =
             facts.namespaces.iter().map(|namespace| (&*namespace.name, *namespace)).collect();
         memory.retain(|name| there.contains_key(name), now);
-        let since_begin = now.saturating_sub(*memory.began.get_or_insert(now));
         let mut survey = Self { namespaces: there.len(), ..Self::default() };
         let missing = facts.spec.targets.named().filter(|name| !there.contains_key(name.as_str()));
         survey.counts.missing.extend(missing.cloned());
@@ -138,9 +175,9 @@ impl Survey {
                 Relation::Target => survey.target(name, (known, paced), seen, facts.content, now),
                 Relation::Refused => {
                     survey.counts.refused.push(name.to_owned());
-                    survey.outside(namespace, known, seen, since_begin, now);
+                    survey.outside(namespace, (known, paced), seen, now);
                 }
-                Relation::Outside => survey.outside(namespace, known, seen, since_begin, now),
+                Relation::Outside => survey.outside(namespace, (known, paced), seen, now),
                 Relation::Source => {}
             }
         }
@@ -152,7 +189,6 @@ impl Survey {
             + counts.ending.len()
             + counts.missing.len()
             + counts.failed.iter().filter(|(of, _)| **of != Operation::Delete).map(|(_, all)| all.len()).sum::<usize>();
-        survey.taken = counts.conflicts.len() + counts.ending.len();
         survey
     }
 
@@ -187,15 +223,15 @@ impl Survey {
             // What a watch shows to be gone is gone.
             (None | Some(Some(_)), Some(CopyState::Others)) => {
                 self.counts.conflicts.push(name.to_owned());
-                in_turn(age, CONFLICT_RETRY, When::InTurnForRoom)
+                When::InTurnForRoom(CONFLICT_RETRY.saturating_sub(age))
             }
             (None, Some(CopyState::Ending)) => {
                 self.counts.ending.push(name.to_owned());
-                in_turn(age, CONFLICT_RETRY, When::InTurnForRoom)
+                When::InTurnForRoom(CONFLICT_RETRY.saturating_sub(age))
             }
             (None, Some(CopyState::Copied(hash))) if content.is_none_or(|content| *content.hash == **hash) => {
                 self.counts.good += 1;
-                in_turn(age, PERIOD, When::InTurn)
+                When::InTurn(PERIOD.saturating_sub(age))
             }
             // Without its source a copy is as it was.
             (Some(Some(SeenCopy::Copy { .. })), _) if content.is_none() => {
@@ -216,9 +252,8 @@ impl Survey {
     fn outside(
         &mut self,
         namespace: &NamespaceFacts,
-        known: Option<&KnownNamespace>,
+        (known, paced): (Option<&KnownNamespace>, Duration),
         seen: Option<Option<SeenCopy>>,
-        since_begin: Duration,
         now: Duration,
     ) {
         // With the namespace the copy goes by itself; in our own nothing is written.
@@ -237,8 +272,9 @@ impl Survey {
                 CopyState::Clean | CopyState::Others => When::Never,
                 CopyState::Copied(_) | CopyState::Ending | CopyState::Failed(..) => When::Now,
             },
-            // A copy from before this process led may be there.
-            (None, None) => When::InTurn(since_begin),
+            // A copy from before this process led may be there. One that others change all the time holds up no other.
+            (None, None) if paced.is_zero() => When::InTurnToKnow,
+            (None, None) => When::Later(paced),
         };
         self.add(when, CopyStep::Remove(name.to_owned()));
     }
@@ -251,8 +287,9 @@ impl Survey {
         match when {
             When::Now => self.now.push(step),
             When::Again(overdue) => self.again.push((overdue, step)),
-            When::InTurn(overdue) => self.in_turn.push((overdue, step)),
-            When::InTurnForRoom(overdue) => self.for_room.push((overdue, step)),
+            When::InTurnToKnow => self.to_know.push(step),
+            When::InTurn(left) => self.in_turn.0.push((left, step)),
+            When::InTurnForRoom(left) => self.for_room.0.push((left, step)),
             When::Later(after) => self.later = [self.later, Some(after)].into_iter().flatten().min(),
             When::Never => {}
         }
@@ -262,15 +299,16 @@ impl Survey {
     pub fn take(&mut self, memory: &mut DistributionMemory, now: Duration) -> Steps {
         let again = longest_due(&mut self.again, MOST_AGAIN);
         let mut first: Vec<CopyStep> = self.now.drain(..self.now.len().min(MOST_STEPS - again.len())).collect();
-        if self.has_turns() && left_of_tick(memory, now).is_zero() {
-            memory.ticked = Some(now);
+        if left_of_tick(memory, now).is_zero() {
             // Turns are few. They do not wait for what is to be done at once, of which there may always be something.
-            let share = |number: usize, period: Duration| {
-                let turns = usize::try_from(period.as_secs() / TICK.as_secs()).unwrap_or(1).max(1);
-                number.div_ceil(turns).clamp(1, MOST_STEPS)
-            };
-            first.extend(longest_due(&mut self.in_turn, share(self.namespaces, PERIOD)));
-            first.extend(longest_due(&mut self.for_room, share(self.taken, CONFLICT_RETRY)));
+            let at_once = first.len();
+            let share = self.namespaces.div_ceil(ticks_in(PERIOD)).min(MOST_STEPS);
+            first.extend(self.to_know.drain(..self.to_know.len().min(share)));
+            first.extend(self.in_turn.take(PERIOD));
+            first.extend(self.for_room.take(CONFLICT_RETRY));
+            if first.len() > at_once {
+                memory.ticked = Some(now);
+            }
         }
         Steps { first, again }
     }
@@ -280,15 +318,12 @@ impl Survey {
         !self.now.is_empty()
     }
 
-    fn has_turns(&self) -> bool {
-        !self.in_turn.is_empty() || !self.for_room.is_empty()
-    }
-
     /// When to look again, if nothing happens before.
     pub fn next(&self, memory: &DistributionMemory, now: Duration) -> Option<Duration> {
         let soon = (!self.now.is_empty() || !self.again.is_empty()).then_some(Duration::ZERO);
-        // Something in turn waits for the next tick at least, so that a tick without work costs nothing.
-        let turn = self.has_turns().then(|| left_of_tick(memory, now));
+        let to_know = (!self.to_know.is_empty()).then_some(Duration::ZERO);
+        let turn = [to_know, self.in_turn.next(PERIOD), self.for_room.next(CONFLICT_RETRY)].into_iter().flatten().min();
+        let turn = turn.map(|turn| turn.max(left_of_tick(memory, now)));
         [soon, turn, self.later].into_iter().flatten().min()
     }
 }
@@ -302,10 +337,6 @@ fn longest_due(all: &mut Vec<(Duration, CopyStep)>, most: usize) -> Vec<CopyStep
 fn again(known: &KnownNamespace, now: Duration) -> When {
     let left = known.left(now);
     if left.is_zero() { When::Again(now.saturating_sub(known.at)) } else { When::Later(left) }
-}
-
-fn in_turn(age: Duration, period: Duration, when: fn(Duration) -> When) -> When {
-    if age >= period { when(age - period) } else { When::Later(period - age) }
 }
 
 fn left_of_tick(memory: &DistributionMemory, now: Duration) -> Duration {

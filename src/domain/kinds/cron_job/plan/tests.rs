@@ -67,6 +67,25 @@ fn e37_a_slot_is_not_run_again_when_its_job_is_gone() {
     assert_eq!(decide(&ran, &ended, "2026-01-01T01:30:00Z").discard, ended);
 }
 
+/// Made while the clock was ahead, by a process that ended before it wrote the status; then the clock was set right.
+#[test]
+fn e37_a_job_that_has_ended_and_whose_slot_has_not_come_is_kept_until_the_slot_is_recorded() {
+    let ahead = CronChild { created: Some(at("2026-01-01T01:00:01Z")), ..child("2026-01-01T02:00:00Z", Some(true)) };
+    let limit = json!({"successfulJobsHistoryLimit": 0});
+    let jobs = std::slice::from_ref(&ahead);
+    for (recorded, now, last, is_kept) in [
+        (None, "2026-01-01T01:00:02Z", None, true),
+        (Some("2026-01-01T01:00:00Z"), "2026-01-01T01:00:05Z", Some("2026-01-01T01:00:00Z"), true),
+        // It has come.
+        (Some("2026-01-01T01:00:00Z"), "2026-01-01T02:00:00Z", Some("2026-01-01T02:00:00Z"), true),
+        (Some("2026-01-01T02:00:00Z"), "2026-01-01T02:00:01Z", Some("2026-01-01T02:00:00Z"), false),
+    ] {
+        let found = decide(&cron(limit.clone(), recorded), jobs, now);
+        assert_eq!((found.last, found.discard.is_empty()), (last.map(at), is_kept), "{recorded:?} {now}");
+        assert_eq!(found.run, recorded.is_none().then(|| at("2026-01-01T01:00:00Z")), "{recorded:?} {now}");
+    }
+}
+
 #[test]
 fn e37_a_slot_that_was_made_and_is_not_recorded_is_not_run_again_when_its_job_is_gone() {
     let (first, second) = (at("2026-01-01T01:00:00Z"), at("2026-01-01T02:00:00Z"));
