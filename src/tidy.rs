@@ -12,6 +12,7 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 
 mod circles;
+mod makefile;
 
 /// What each top-level module may import of ours, besides itself.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -447,10 +448,15 @@ fn read_sources() -> Vec<Source> {
     parse_folder("src").into_iter().filter(is_product).collect()
 }
 
-/// Every source file below a folder of the repository, by its path there.
+/// Every source file below a folder of the repository, parsed.
 fn parse_folder(folder: &str) -> Vec<Source> {
+    files_below(folder).iter().map(|(path, text)| Source::parse(path, text)).collect()
+}
+
+/// Every source file below a folder of the repository: its path there, and its text.
+fn files_below(folder: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let (mut sources, mut folders) = (Vec::new(), vec![root.clone()]);
+    let (mut files, mut folders) = (Vec::new(), vec![root.clone()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path: PathBuf = entry.unwrap().path();
@@ -458,12 +464,12 @@ fn parse_folder(folder: &str) -> Vec<Source> {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
-                sources.push(Source::parse(&name, &fs::read_to_string(&path).unwrap()));
+                files.push((name, fs::read_to_string(&path).unwrap()));
             }
         }
     }
-    sources.sort_by(|a, b| a.path.cmp(&b.path));
-    sources
+    files.sort();
+    files
 }
 
 #[track_caller]
@@ -745,6 +751,20 @@ fn a_violation_in_any_folder_is_found() {
             assert_eq!(found.len(), 1, "{path}: {code}");
         }
     }
+}
+
+/// The most lines of the trial kind: its schema, its plan and its shell, comments included.
+const TRIAL_LIMIT: usize = 250;
+/// What stands between the trial kind and its test.
+const TRIAL_BEGINS: &str = "\n// The trial.\n";
+
+#[test]
+fn a_new_kind_is_short() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/controllers/tests/replicated_pod.rs");
+    let text = fs::read_to_string(path).unwrap();
+    let (kind, _) = text.split_once(TRIAL_BEGINS).expect("the comment that begins the test");
+    let lines = kind.lines().count();
+    assert!(lines < TRIAL_LIMIT, "ReplicatedPod has {lines} lines: what it needs that every kind needs is a service");
 }
 
 /// A source without its modules of tests, wherever in the file they stand; those in files of their own leave one line.
