@@ -280,7 +280,7 @@ impl Controller {
         let waited = self.waited(&job);
         let plan = pass::plan(&self.observed(&job, &resolved, &seen, (&classes, &waited), allowed));
         // The last look for it may be some time ago.
-        if (!plan.actions.is_empty() || !plan.candidates.is_empty())
+        if !plan.is_idle()
             && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
         {
             return self.step_aside(&job, aside).await;
@@ -310,7 +310,7 @@ impl Controller {
         let none = (&BTreeMap::new(), &BTreeMap::new());
         let mut plan = pass::plan(&self.observed(job, &resolved, &seen, none, None));
         plan.without_revisions();
-        if !plan.actions.is_empty()
+        if !plan.is_idle()
             && let Some(aside) = self.aside(job, Duration::ZERO).await
         {
             return self.step_aside(job, aside).await;
