@@ -154,12 +154,9 @@ pub async fn stands_still(work: &Work, client: &Client) -> String {
 pub struct Health(Arc<Mutex<Option<String>>>);
 
 impl Health {
-    /// A check.
-    ///
-    /// # Errors
-    /// What stands still.
-    pub fn check(&self) -> Result<(), String> {
-        lock(&self.0).clone().map_or(Ok(()), Err)
+    /// What stands still, if anything does.
+    pub fn problem(&self) -> Option<String> {
+        lock(&self.0).clone()
     }
 
     /// Work stands still.

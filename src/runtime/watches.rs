@@ -5,6 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    convert::Infallible,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -414,7 +415,7 @@ impl<K: StoredObject> Store<K> {
 impl<K: StoredObject> Store<K> {
     /// What there is now.
     pub fn see(&self, object: K, mut on_change: impl FnMut(Change<'_, K>)) {
-        take(self, Ok, object, false, &mut on_change);
+        take(self, Ok::<_, Infallible>, object, false, &mut on_change);
     }
 
     /// It is gone.
@@ -482,7 +483,7 @@ pub async fn watch_dynamic<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok, on_change).await;
+    follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok::<_, Infallible>, on_change).await;
 }
 
 /// Keeps a store equal to the API server, for ever, of what `view` takes from each object. `config` says how many objects
@@ -498,7 +499,8 @@ pub async fn watch_as<W, K>(
     K: StoredObject,
 {
     let config = if config.page_size.is_some() { config } else { config.page_size(PAGE) };
-    follow(watcher::watcher(api, config), &W::kind(&()), &store, |object| Ok(view(object)), on_change).await;
+    let decode = |object| Ok::<_, Infallible>(view(object));
+    follow(watcher::watcher(api, config), &W::kind(&()), &store, decode, on_change).await;
 }
 
 /// Keeps a store of Pods equal to the API server, for ever: of all Pods, or of those that the field selector matches.
@@ -509,22 +511,23 @@ pub async fn watch_pods(
     mut on_change: impl FnMut(Change<'_, PodView>),
 ) {
     let events = pod_events::events(api.clone(), fields.clone(), PAGE);
-    follow(events, "Pod", &store, Ok, &mut on_change).await;
+    follow(events, "Pod", &store, Ok::<_, Infallible>, &mut on_change).await;
     tracing::warn!("the answer to a list of Pods is not in protobuf, reading JSON: this takes more of the processor");
     let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
     let events = watcher::watcher(api, config.page_size(PAGE));
-    follow(events, "Pod", &store, |pod| Ok(PodObject::into(pod)), on_change).await;
+    follow(events, "Pod", &store, |pod| Ok::<_, Infallible>(PodObject::into(pod)), on_change).await;
 }
 
-async fn follow<W, K>(
+async fn follow<W, K, E>(
     events: impl Stream<Item = watcher::Result<Event<W>>>,
     kind: &str,
     store: &Store<K>,
-    decode: impl Fn(W) -> Result<K, String>,
+    decode: impl Fn(W) -> Result<K, E>,
     mut on_change: impl FnMut(Change<'_, K>),
 ) where
     W: StoredObject,
     K: StoredObject,
+    E: fmt::Display,
 {
     let events = events.backoff(Retry::default());
     pin_mut!(events);
@@ -558,9 +561,9 @@ async fn follow<W, K>(
     }
 }
 
-fn take<W: StoredObject, K: StoredObject>(
+fn take<W: StoredObject, K: StoredObject, E: fmt::Display>(
     store: &Store<K>,
-    decode: impl Fn(W) -> Result<K, String>,
+    decode: impl Fn(W) -> Result<K, E>,
     object: W,
     initial: bool,
     on_change: &mut impl FnMut(Change<'_, K>),
@@ -575,7 +578,7 @@ fn take<W: StoredObject, K: StoredObject>(
         Err(error) => {
             // Acting on an older version of what can no longer be read would be acting blindly.
             store.end(&key, None);
-            on_change(Change::Undecodable { key: &key, error: &error });
+            on_change(Change::Undecodable { key: &key, error: &error.to_string() });
         }
     }
 }
