@@ -58,8 +58,8 @@ pub enum Change<'a, K> {
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
     indexes: Vec<Indexed<K>>,
-    /// What was reported last of objects that own writes have changed since; none: nothing yet. The watch brings those
-    /// changes later, and then everybody learns of them, not only the one who wrote.
+    /// Objects that own writes have changed, with the version that was reported last (None: no version yet). The watch
+    /// delivers these changes later, and then they are reported to everybody, not only to the writer.
     unreported: HashMap<ObjectKey, Option<Arc<K>>>,
     /// Taken over from own writes since the list that is being read began: it may be older than they are.
     written: HashSet<ObjectKey>,
@@ -71,13 +71,13 @@ struct Objects<K> {
 /// the object is gone, and nothing would ever remove it again.
 #[derive(Default)]
 struct Gone {
-    known: HashMap<u64, Teller>,
+    known: HashMap<u64, ReportedBy>,
     order: VecDeque<u64>,
 }
 
 /// Who said that an object is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Teller {
+enum ReportedBy {
     /// An answer. What the watch says of the object after that was before it.
     Answer,
     /// The watch, or a list. What it says after that is later: the selector of the watch matches the object again.
@@ -94,16 +94,16 @@ impl Gone {
         hasher.finish()
     }
 
-    fn add(&mut self, uid: Option<&str>, teller: Teller) {
+    fn add(&mut self, uid: Option<&str>, by: ReportedBy) {
         let Some(uid) = uid.map(Self::hash) else { return };
         if let Some(known) = self.known.get_mut(&uid) {
             // An answer that comes late takes nothing back.
-            if teller == Teller::Watch {
-                *known = teller;
+            if by == ReportedBy::Watch {
+                *known = by;
             }
             return;
         }
-        self.known.insert(uid, teller);
+        self.known.insert(uid, by);
         self.order.push_back(uid);
         if self.order.len() > Self::MOST
             && let Some(oldest) = self.order.pop_front()
@@ -121,7 +121,7 @@ impl Gone {
         let Some(uid) = uid.map(Self::hash) else { return false };
         match self.known.get(&uid).copied() {
             None => false,
-            Some(Teller::Watch) if !own_write => {
+            Some(ReportedBy::Watch) if !own_write => {
                 self.known.remove(&uid);
                 self.order.retain(|other| *other != uid);
                 false
@@ -332,7 +332,7 @@ impl<K: StoredObject> Store<K> {
     /// The watch reports the deletion.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
-        let old = self.drop_from(&mut objects, key, uid, Teller::Answer)?;
+        let old = self.drop_from(&mut objects, key, uid, ReportedBy::Answer)?;
         objects.unreported.entry(key.clone()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -340,7 +340,7 @@ impl<K: StoredObject> Store<K> {
     /// The same by the watch: returns what has ended, also if an answer had said so before.
     fn end(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
-        let old = self.drop_from(&mut objects, key, uid, Teller::Watch);
+        let old = self.drop_from(&mut objects, key, uid, ReportedBy::Watch);
         let reported = objects
             .unreported
             .get(key)
@@ -361,9 +361,9 @@ impl<K: StoredObject> Store<K> {
         objects: &mut Objects<K>,
         key: &ObjectKey,
         uid: Option<&str>,
-        teller: Teller,
+        by: ReportedBy,
     ) -> Option<Arc<K>> {
-        objects.gone.add(uid, teller);
+        objects.gone.add(uid, by);
         if uid.is_some() && objects.by_key.get(key)?.uid() != uid {
             return None;
         }
@@ -399,7 +399,7 @@ impl<K: StoredObject> Store<K> {
             let Some(entry) = objects.by_key.remove(&key) else { continue };
             // An answer that is on its way must not bring it back. What was written meanwhile may be newer than the list.
             if !written.contains(&key) {
-                objects.gone.add(entry.uid(), Teller::Watch);
+                objects.gone.add(entry.uid(), ReportedBy::Watch);
             }
             if let Entry::Object(old) = entry {
                 objects.indexes.iter_mut().for_each(|index| index.remove(&old));

@@ -20,6 +20,8 @@ pub const FAILED_SCALE: &str = "FailedScale";
 pub const FAILED_UPDATE: &str = "FailedUpdate";
 /// Condition: whether a roll-out makes progress. Only with a deadline.
 pub const PROGRESSING: &str = "Progressing";
+/// Reason of [`PROGRESSING`] while the roll-out goes on.
+const RUNNING: &str = "CloneSetUpdated";
 /// Reason of [`PROGRESSING`] after the deadline.
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 /// Reason of Ready while Pods on old revisions are left to whoever deletes them.
@@ -198,6 +200,24 @@ fn failure(conditions: &mut Vec<CloneSetCondition>, type_: &str, error: Option<&
     }
 }
 
+/// Status, reason and message of the condition Progressing.
+fn words(spec: &Spec, status: &CloneSetStatus, is_complete: bool, is_late: bool) -> (bool, &'static str, String) {
+    let expected = status.expected_updated_replicas;
+    let is_partitioned = expected < spec.replicas && expected <= status.updated_available_replicas;
+    if is_complete {
+        (true, "CloneSetAvailable", "CloneSet is available".to_owned())
+    } else if spec.is_paused {
+        (true, "CloneSetPaused", "CloneSet is paused".to_owned())
+    } else if is_partitioned {
+        (true, "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready".to_owned())
+    } else if is_late {
+        let message = format!("CloneSet revision {} has timed out progressing", status.update_revision);
+        (false, DEADLINE_EXCEEDED, message)
+    } else {
+        (true, RUNNING, "CloneSet is progressing".to_owned())
+    }
+}
+
 /// Sets the condition Progressing, in the words of OpenKruise: clients compare them (decision 33). The clock begins anew
 /// with a new revision and whenever the roll-out gets further. It stands still while the rest is left to deletions:
 /// OpenKruise has no words for that, so the condition says that the CloneSet is progressing.
@@ -225,22 +245,10 @@ fn progress(
     let since = before.as_ref().filter(|_| !begins).and_then(|c| c.last_update_time).unwrap_or(now);
     let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
     let was_exceeded = before.as_ref().is_some_and(|c| c.reason == DEADLINE_EXCEEDED) && !begins;
-    let was_running = before.as_ref().is_some_and(|c| c.reason == "CloneSetUpdated");
-    let (is_true, reason, message) = if complete {
-        (true, "CloneSetAvailable", "CloneSet is available".to_owned())
-    } else if spec.is_paused {
-        (true, "CloneSetPaused", "CloneSet is paused".to_owned())
-    } else if status.expected_updated_replicas < replicas
-        && status.expected_updated_replicas <= status.updated_available_replicas
-    {
-        (true, "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready".to_owned())
-    } else if !is_held && (was_exceeded || (was_running && left < 0)) {
-        let message = format!("CloneSet revision {} has timed out progressing", status.update_revision);
-        (false, DEADLINE_EXCEEDED, message)
-    } else {
-        (true, "CloneSetUpdated", "CloneSet is progressing".to_owned())
-    };
-    let running = reason == "CloneSetUpdated";
+    let was_running = before.as_ref().is_some_and(|c| c.reason == RUNNING);
+    let is_late = !is_held && (was_exceeded || (was_running && left < 0));
+    let (is_true, reason, message) = words(spec, status, complete, is_late);
+    let running = reason == RUNNING;
     let text = if is_true { "True" } else { "False" };
     let condition = match before {
         Some(old) if old.status == text && old.reason == reason && !(running && begins) => {

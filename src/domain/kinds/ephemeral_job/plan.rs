@@ -65,19 +65,7 @@ pub fn plan(
     let busy = running + waiting + unreported;
     let done = usize::try_from(succeeded.saturating_add(failed)).unwrap_or_default();
 
-    let mut candidates: Vec<&Arc<PodView>> = states
-        .iter()
-        .filter(|(pod, result)| {
-            let is_free = result.is_none() && pod.is_active() && !pod.is_mirror;
-            is_free && !has_foreign(pod, uid, job.container_names())
-        })
-        .map(|(pod, _)| *pod)
-        .collect();
-    let pause = |pod: &PodView| memory.refused.get(pod.uid()).map_or(Duration::ZERO, |refusal| refusal.left(now));
-    // Without a node there is no kubelet to start them.
-    let is_unbound = |pod: &PodView| pod.node_name.is_empty();
-    // A Pod that does not take the containers, or not yet, keeps no other one from getting them.
-    candidates.sort_by_cached_key(|pod| (is_unbound(pod), !pause(pod).is_zero(), pod.created, pod.name().to_owned()));
+    let mut candidates = candidates(job, &states, memory, now);
     candidates.truncate(spec.replicas.unwrap_or(usize::MAX).saturating_sub(busy + done));
 
     let counts = JobCounts {
@@ -99,12 +87,42 @@ pub fn plan(
     plan.look = silences.filter(|left| !left.is_zero()).chain(deadline).min();
     if !spec.is_paused {
         let slots = spec.parallelism.saturating_sub(busy);
+        let pause = |pod: &PodView| pause(memory, pod, now);
         let next = candidates.iter().map(|pod| pause(pod)).filter(|left| !left.is_zero()).min();
         plan.look = [plan.look, next].into_iter().flatten().min();
         let ready = candidates.into_iter().filter(|pod| pause(pod).is_zero() && !is_unbound(pod));
         plan.add = ready.take(slots).cloned().collect();
     }
     plan
+}
+
+/// How long a Pod is still left alone because it has refused the containers.
+fn pause(memory: &EphemeralMemory, pod: &PodView, now: Now) -> Duration {
+    memory.refused.get(pod.uid()).map_or(Duration::ZERO, |refusal| refusal.left(now))
+}
+
+/// Whether it has no node, and so no kubelet to start the containers.
+fn is_unbound(pod: &PodView) -> bool {
+    pod.node_name.is_empty()
+}
+
+/// Pods that can get the containers, in the order in which they get them. A Pod that does not take them, or not yet, keeps no
+/// other one from getting them.
+fn candidates<'p>(
+    job: &EphemeralJob,
+    states: &[(&'p Arc<PodView>, Option<PodResult>)],
+    memory: &EphemeralMemory,
+    now: Now,
+) -> Vec<&'p Arc<PodView>> {
+    let is_free = |(pod, result): &&(&'p Arc<PodView>, Option<PodResult>)| {
+        let is_free = result.is_none() && pod.is_active() && !pod.is_mirror;
+        is_free && !has_foreign(pod, job.uid(), job.container_names())
+    };
+    let mut candidates: Vec<&'p Arc<PodView>> = states.iter().filter(is_free).map(|(pod, _)| *pod).collect();
+    candidates.sort_by_cached_key(|pod| {
+        (is_unbound(pod), !pause(memory, pod, now).is_zero(), pod.created, pod.name().to_owned())
+    });
+    candidates
 }
 
 /// Pods whose containers do not start, of which kubelet says nothing, or that do not take them: name, reason and message, by
