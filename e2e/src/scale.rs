@@ -142,8 +142,8 @@ struct Step {
     span: (Timestamp, Timestamp),
 }
 
-/// The median of some values with the extremes, if there are several.
-fn spread(values: &[f64], text: impl Fn(f64) -> String, unit: &str) -> Option<String> {
+/// The median of the values of some rounds, with the extremes if there are several.
+fn of_rounds(values: &[f64], text: impl Fn(f64) -> String, unit: &str) -> Option<String> {
     let middle = median(values)?;
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -270,8 +270,8 @@ impl Scale<'_> {
     /// One row: the seconds of one side beside those of another in the same rounds.
     fn beside(&mut self, what: &str, goal: &str, ours: &[f64], (name, others): (&str, &[f64])) {
         let ratios: Vec<f64> = ours.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
-        let seconds = |times: &[f64]| spread(times, |seconds| format!("{seconds:.1}"), " s").unwrap_or_default();
-        if let Some(ratio) = spread(&ratios, |ratio| format!("{ratio:.2}"), "x") {
+        let seconds = |times: &[f64]| of_rounds(times, |seconds| format!("{seconds:.1}"), " s").unwrap_or_default();
+        if let Some(ratio) = of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x") {
             let value = format!("{ratio}: {}, {name} {}", seconds(ours), seconds(others));
             self.rows.row(&format!("{what}, beside {name}"), goal, value);
         }
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn rounds_are_told_as_their_median_and_extremes() {
-        let text = |values: &[f64]| spread(values, |value| format!("{value:.1}"), " s");
+        let text = |values: &[f64]| of_rounds(values, |value| format!("{value:.1}"), " s");
         assert_eq!(text(&[]), None);
         assert_eq!(text(&[2.0]).as_deref(), Some("2.0 s"));
         assert_eq!(text(&[3.0, 1.0, 2.0]).as_deref(), Some("2.0 s (1.0 to 3.0)"));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bare::{Way, clone_set, create, delete, deployment, in_place_bare, max_unavailable, template, warm};
 use super::census::Census;
-use super::{IMAGES, LONG, Scale, Side, Step, in_turn, spread};
+use super::{IMAGES, LONG, Scale, Side, Step, in_turn, of_rounds};
 use crate::kit::{Look, PATIENCE};
 use crate::measure::{Usage, median, megabytes, writes};
 
@@ -101,10 +101,10 @@ impl Scale<'_> {
         let beside = |seconds: &[f64], other: Way| {
             let others = times.get(&other)?;
             let ratios: Vec<f64> = seconds.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
-            spread(&ratios, |ratio| format!("{ratio:.2}"), "x")
+            of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x")
         };
         for (way, seconds) in times {
-            let Some(middle) = spread(seconds, |seconds| format!("{seconds:.1}"), " s") else { continue };
+            let Some(middle) = of_rounds(seconds, |seconds| format!("{seconds:.1}"), " s") else { continue };
             let ratio = beside(seconds, bare).filter(|_| *way != bare);
             let wanted = if *way == Way::CloneSet { goal } else { "" };
             let text = ratio.map_or(middle.clone(), |ratio| format!("{ratio}: {middle}"));
@@ -170,7 +170,7 @@ impl Scale<'_> {
             ("updates in place: processor time of the manager", &costs.processor, " s"),
             ("reconciles per update in place", &costs.reconciles, ""),
         ] {
-            if let Some(text) = spread(values, |value| format!("{value:.2}"), unit) {
+            if let Some(text) = of_rounds(values, |value| format!("{value:.2}"), unit) {
                 self.rows.row(what, "", text);
             }
         }

@@ -54,8 +54,7 @@ impl Controller {
         let constraints: Vec<Constraint<'_>> = zones.iter().map(|(key, values)| Constraint { key, values }).collect();
         let mut pods = seen.pods.clone();
         loop {
-            let observed =
-                plan::ObservedCloneSet { pods: &pods, ..self.observed(job, resolved, seen, &constraints) };
+            let observed = plan::ObservedCloneSet { pods: &pods, ..self.observed(job, resolved, seen, &constraints) };
             let ScalePlan { cancels, create, deletions, room, limited } = match scale::scale(&observed) {
                 Ok(plan) => plan,
                 Err(rollout::Invalid(why)) => {

@@ -231,8 +231,7 @@ fn case_01_a_pod_in_its_grace_is_left_alone() {
 fn case_03_a_pod_that_waits_for_an_update_that_is_not_wanted_any_more_is_cancelled() {
     let waiting = |name: &str| Pod { state: State::PreparingUpdate, ..pod(name, OLD) };
     let pods = [waiting("a"), waiting("b"), pod("c", OLD)];
-    let planned =
-        |strategy: Value| with(&spec_of(json!({"updateStrategy": strategy})), &pods, planned_update).unwrap();
+    let planned = |strategy: Value| with(&spec_of(json!({"updateStrategy": strategy})), &pods, planned_update).unwrap();
     let cancelled = |name: &str| Planned::CancelUpdate(name.into());
     let in_place = |name: &str| Planned::Update { pod: name.into(), back: false };
     assert_eq!(planned(json!({"partition": 3})), [cancelled("a"), cancelled("b")]);
