@@ -22,15 +22,7 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
     let names = |side: &str| (0..count).map(|i| format!("{side}-once-{i}")).collect::<Vec<_>>();
     let (asked, bare) = (names("asked"), names("bare"));
     let all: Vec<&String> = asked.iter().chain(&bare).collect();
-    for name in &all {
-        t.create(pod(name, vec![app("main")])).await?;
-    }
-    let mut ids = BTreeMap::new();
-    for name in &all {
-        t.wait_for("Pod", name, "to be Ready", PATIENCE * 5, |p| condition(p, "Ready") == "True").await?;
-        let containers = t.containers(name).await?;
-        ids.insert(name.as_str(), containers.get("main").context("the container")?.id.clone());
-    }
+    let ids = make(t, &all).await?;
     let (ready, completed) = (Moments::default(), Moments::default());
     let (for_pods, for_requests) = (ready.clone(), completed.clone());
     let watches = [
@@ -101,6 +93,20 @@ pub(crate) async fn measure(t: &Test, paths: &Paths, count: usize, table: &mut T
         t.gone("Pod", name).await?;
     }
     Ok(())
+}
+
+/// Makes Pods, and waits until they are ready: the ids of their containers, by the names of the Pods.
+async fn make<'n>(t: &Test, names: &[&'n String]) -> Result<BTreeMap<&'n str, String>> {
+    for name in names {
+        t.create(pod(name, vec![app("main")])).await?;
+    }
+    let mut ids = BTreeMap::new();
+    for name in names {
+        t.wait_for("Pod", name, "to be Ready", PATIENCE * 5, |p| condition(p, "Ready") == "True").await?;
+        let containers = t.containers(name).await?;
+        ids.insert(name.as_str(), containers.get("main").context("the container")?.id.clone());
+    }
+    Ok(ids)
 }
 
 /// When a name was first noted.

@@ -191,8 +191,13 @@ async fn pair(
     for ((role, what), n) in calls(&t.paths, &[(from, Timestamp::now())])?.pop().unwrap_or_default() {
         println!("  {n:>6}  {role} {what}");
     }
+    take_down(t, [&free, &guarded]).await
+}
+
+/// The namespaces of a pair go: first the budgets of the second one, then the Pods.
+async fn take_down(t: &Test, [free, guarded]: [&Test; 2]) -> Result<()> {
     guarded.api(BUDGET).delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-    for gone in [&free, &guarded] {
+    for gone in [free, guarded] {
         let at_once = DeleteParams::default().grace_period(0);
         // Until the webhook has heard that the budgets are gone.
         poll("the Pods to go", PATIENCE, async || {
@@ -201,7 +206,7 @@ async fn pair(
         .await?;
         t.remove("Namespace", &gone.namespace).await?;
     }
-    for gone in [&free, &guarded] {
+    for gone in [free, guarded] {
         t.wait("Namespace", &gone.namespace, "to be gone", PATIENCE * 4, |o| o.is_none()).await?;
     }
     Ok(())

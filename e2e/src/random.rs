@@ -4,22 +4,23 @@
 //!
 //! `KRUISE_RANDOM_SEED=N` repeats one sequence (the cluster's own timing differs), `KRUISE_RANDOM_SEEDS=N` runs so many.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod recording;
+mod wanted;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use futures::{StreamExt, pin_mut, stream};
+use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
-use crate::history::{Acts, HOOKS, History, Pod, Spec};
+use self::recording::{Recording, Task};
+use self::wanted::{Choose, Wanted, strangers};
+use crate::history::{Acts, Pod, Spec};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
 use crate::liveness::{self, Driver, Limits, Model, Random, Step};
-use crate::player::{BROKEN, Fault, Nodes, Options, Player, on_played_nodes};
+use crate::player::{BROKEN, Fault, Nodes, Options, Player};
 
 /// At the same time: they mostly wait.
 const AT_ONCE: usize = 10;
@@ -114,298 +115,6 @@ fn beginning(seed: u64, nodes: &str) -> (Random, Options, Wanted) {
     };
     let wanted = Wanted::new(&mut random, nodes);
     (random, options, wanted)
-}
-
-/// Numbers as this module wants them.
-trait Choose {
-    fn number(&mut self, bound: u64) -> u64;
-    /// Once in so many times.
-    fn once_in(&mut self, times: u64) -> bool;
-    fn milliseconds(&mut self, bound: u64) -> Duration;
-}
-
-impl Choose for Random {
-    fn number(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    fn once_in(&mut self, times: u64) -> bool {
-        self.number(times) == 0
-    }
-
-    fn milliseconds(&mut self, bound: u64) -> Duration {
-        Duration::from_millis(self.number(bound))
-    }
-}
-
-/// A hook of the CloneSet: a label and its value, or a finalizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hook {
-    Label,
-    Finalizer,
-    Both,
-}
-
-/// The hooks of the CloneSet, and who answers them.
-#[derive(Debug, Clone, Default)]
-struct Hooks {
-    before_delete: Option<Hook>,
-    around_update: Option<Hook>,
-    before_normal: Option<Hook>,
-    /// Pods that wait for these are taken out of service.
-    not_ready: bool,
-    /// An answer takes at most that long.
-    milliseconds: u64,
-}
-
-impl Hooks {
-    fn new(random: &mut Random) -> Self {
-        let kinds = [None, None, Some(Hook::Label), Some(Hook::Finalizer), Some(Hook::Both)];
-        let mut one = || random.one_of(&kinds).copied().flatten();
-        Self {
-            before_delete: one(),
-            around_update: one(),
-            before_normal: one(),
-            not_ready: random.once_in(2),
-            milliseconds: random.number(800) + 1,
-        }
-    }
-
-    fn all(&self) -> [(&'static str, Option<Hook>); 3] {
-        [("preDelete", self.before_delete), ("inPlaceUpdate", self.around_update), ("preNormal", self.before_normal)]
-    }
-
-    fn lifecycle(&self) -> Value {
-        let mut lifecycle = json!({});
-        for (name, hook) in self.all() {
-            let Some(hook) = hook else { continue };
-            lifecycle[name] = json!({});
-            if hook != Hook::Finalizer {
-                lifecycle[name]["labelsHandler"] = json!({ format!("{HOOKS}{name}"): "on" });
-            }
-            if hook != Hook::Label {
-                lifecycle[name]["finalizersHandler"] = json!([format!("{HOOKS}{name}")]);
-            }
-            if self.not_ready && name != "preNormal" {
-                lifecycle[name]["markPodNotReady"] = true.into();
-            }
-        }
-        lifecycle
-    }
-
-    /// Puts the label and the finalizer of a hook onto an object, or takes them off.
-    fn set(hook: Hook, name: &str, on: bool, metadata: &mut Value) {
-        let key = format!("{HOOKS}{name}");
-        if hook != Hook::Finalizer {
-            metadata["labels"][&key] = if on { "on".into() } else { Value::Null };
-        }
-        if hook != Hook::Label {
-            let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
-            finalizers.retain(|f| *f != key);
-            if on {
-                finalizers.push(key.into());
-            }
-            metadata["finalizers"] = finalizers.into();
-        }
-    }
-
-    /// What the users behind the hooks do about a Pod, as a merge patch.
-    fn answer(&self, pod: &Value) -> Option<Value> {
-        let deleting = pod.has("/metadata/deletionTimestamp");
-        let state = pod.text("/metadata/labels/lifecycle.apps.kruise.io~1state");
-        let before = json!({ "labels": {}, "finalizers": pod.array("/metadata/finalizers") });
-        let mut metadata = before.clone();
-        for (name, hook) in self.all() {
-            let Some(hook) = hook else { continue };
-            let on = match (name, state) {
-                // somebody else deleted it
-                _ if deleting => false,
-                ("preDelete", "PreparingDelete") | ("inPlaceUpdate", "PreparingUpdate") => false,
-                ("inPlaceUpdate", "Updated") | ("preNormal", "PreparingNormal") => true,
-                _ => continue,
-            };
-            Self::set(hook, name, on, &mut metadata);
-        }
-        let is_so = |(key, value): (&String, &Value)| {
-            pod["metadata"]["labels"].get(key) == Some(value).filter(|v| !v.is_null())
-        };
-        let labels = metadata["labels"].as_object()?;
-        if metadata["finalizers"] == before["finalizers"] && labels.iter().all(is_so) {
-            return None;
-        }
-        metadata["resourceVersion"] = pod.text("/metadata/resourceVersion").into();
-        Some(json!({ "metadata": metadata }))
-    }
-
-    /// Answers the hooks of all Pods, each after a while. What has changed meanwhile is looked at anew.
-    async fn play(self, api: Api<DynamicObject>, mut random: Random) {
-        let events = watcher(api.clone(), watcher::Config::default());
-        pin_mut!(events);
-        while let Some(event) = events.next().await {
-            let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event else { continue };
-            let answer = |pod: &DynamicObject| self.answer(&serde_json::to_value(pod).ok()?);
-            if answer(&pod).is_none() {
-                continue;
-            }
-            let (hooks, api, pause) = (self.clone(), api.clone(), random.milliseconds(self.milliseconds));
-            tokio::spawn(async move {
-                tokio::time::sleep(pause).await;
-                let name = pod.metadata.name.unwrap_or_default();
-                if let Ok(Some(pod)) = api.get_opt(&name).await
-                    && let Some(patch) = serde_json::to_value(pod).ok().and_then(|pod| hooks.answer(&pod))
-                {
-                    // after a conflict the watch shows the newer one
-                    let _ = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-                }
-            });
-        }
-    }
-}
-
-/// What the CloneSet is to be next.
-struct Wanted {
-    replicas: u64,
-    image: String,
-    /// A broken image was wanted at some time: Pods that stay on it never run.
-    was_broken: bool,
-    /// `maxUnavailable` of the PodUnavailableBudget of its Pods, if there is one.
-    protection: Option<u64>,
-    partition: Value,
-    max_unavailable: Value,
-    max_surge: Value,
-    paused: bool,
-    kind: &'static str,
-    grace: u64,
-    min_ready: u64,
-    hooks: Hooks,
-    with_hooks: bool,
-    /// The node of Pods with claims: without a scheduler claims need no volume.
-    node: Option<String>,
-    reuses_claims: bool,
-}
-
-impl Wanted {
-    fn new(random: &mut Random, nodes: &str) -> Self {
-        let seconds = [0, 0, 1, 2];
-        let mut wanted = Self {
-            replicas: 2 + random.number(5),
-            image: "v0".into(),
-            was_broken: false,
-            protection: None,
-            partition: json!(0),
-            max_unavailable: json!(1),
-            max_surge: json!(0),
-            paused: false,
-            kind: random.one_of(&["ReCreate", "InPlaceIfPossible"]).copied().unwrap_or_default(),
-            grace: random.one_of(&seconds).copied().unwrap_or_default(),
-            min_ready: random.one_of(&seconds).copied().unwrap_or_default(),
-            hooks: if random.once_in(3) { Hooks::default() } else { Hooks::new(random) },
-            with_hooks: true,
-            node: random.once_in(3).then(|| format!("{nodes}{:04}", random.number(3))),
-            reuses_claims: !random.once_in(3),
-        };
-        wanted.budget(random);
-        wanted
-    }
-
-    /// Another pair of maxUnavailable and maxSurge that is valid: not both are nothing.
-    fn budget(&mut self, random: &mut Random) {
-        let unavailable = [json!(0), json!(1), json!(2), json!("30%"), json!("50%")];
-        let surge = [json!(0), json!(0), json!(1), json!(2), json!("40%")];
-        self.max_unavailable = random.one_of(&unavailable).cloned().unwrap_or_default();
-        self.max_surge = random.one_of(&surge).cloned().unwrap_or_default();
-        self.repair();
-    }
-
-    fn repair(&mut self) {
-        if self.kind == "InPlaceOnly" {
-            self.max_surge = json!(0);
-        }
-        if self.max_surge == json!(0) && self.max_unavailable == json!(0) {
-            self.max_unavailable = json!(1);
-        }
-    }
-
-    fn template(&self) -> Value {
-        let mut template = template(&self.image);
-        for (name, hook) in self.hooks.all() {
-            if let Some(hook) = hook
-                && name != "preNormal"
-            {
-                Hooks::set(hook, name, true, &mut template["metadata"]);
-            }
-        }
-        if let Some(node) = &self.node {
-            template["spec"]["nodeName"] = node.as_str().into();
-        }
-        template
-    }
-
-    fn patch(&self) -> Value {
-        let lifecycle = if self.with_hooks { self.hooks.lifecycle() } else { Value::Null };
-        json!({ "spec": { "replicas": self.replicas, "template": self.template(), "minReadySeconds": self.min_ready,
-            "lifecycle": lifecycle, "scaleStrategy": { "disablePVCReuse": !self.reuses_claims },
-            "updateStrategy": { "type": self.kind, "partition": self.partition, "paused": self.paused,
-                "inPlaceUpdateStrategy": { "gracePeriodSeconds": self.grace },
-                "maxUnavailable": self.max_unavailable, "maxSurge": self.max_surge } } })
-    }
-
-    /// The PodUnavailableBudget of its Pods becomes what is wanted.
-    async fn protect(&self, t: &Test) -> Result<()> {
-        // both `spec`s have the same fields: what a merge patch leaves out stays
-        let budget = |most: u64| {
-            json!({ "kind": BUDGET, "metadata": { "name": NAME },
-                "spec": { "selector": { "matchLabels": { "app": NAME } }, "maxUnavailable": most } })
-        };
-        match (self.protection, t.find(BUDGET, NAME).await?) {
-            (Some(most), None) => t.create(budget(most)).await.map(drop),
-            (Some(most), Some(_)) => t.patch(BUDGET, NAME, budget(most)).await.map(drop),
-            (None, Some(_)) => t.remove(BUDGET, NAME).await,
-            (None, None) => Ok(()),
-        }
-    }
-
-    fn object(&self, random: &mut Random) -> Value {
-        let mut object = self.patch();
-        object["kind"] = "CloneSet".into();
-        object["metadata"] = json!({ "name": NAME });
-        object["spec"]["selector"] = json!({ "matchLabels": { "app": NAME } });
-        if self.node.is_some() {
-            let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } },
-                "storageClassName": "none" });
-            object["spec"]["volumeClaimTemplates"] = json!([{ "metadata": { "name": "data" }, "spec": spec }]);
-        }
-        if random.once_in(4) {
-            object["metadata"]["labels"] =
-                json!({ "apps.kruise.io/cloneset-scaling-exclude-preparing-delete": "true" });
-        }
-        object
-    }
-}
-
-fn template(image: &str) -> Value {
-    let spec = json!({ "terminationGracePeriodSeconds": 2, "automountServiceAccountToken": false,
-        "containers": [{ "name": "main", "image": format!("registry.example/app:{image}") }] });
-    json!({ "metadata": { "labels": { "app": NAME } }, "spec": on_played_nodes(spec) })
-}
-
-/// Pods that are no business of the CloneSet: another label, and the right label without an owner.
-fn strangers() -> [Value; 2] {
-    [("stranger", "other"), ("orphan", NAME)].map(|(name, app)| {
-        let mut pod = template("v0");
-        pod["kind"] = "Pod".into();
-        pod["metadata"] = json!({ "name": name, "labels": { "app": app } });
-        pod
-    })
-}
-
-/// Ends with the sequence.
-struct Task(tokio::task::JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
@@ -665,8 +374,8 @@ struct Seen {
     claims: Vec<Value>,
 }
 
-/// In the end the Pods are what the spec wants, and the status says so. What may never be is judged by [`History`], when
-/// all watches have reported all of it.
+/// In the end the Pods are what the spec wants, and the status says so. What may never be is judged by
+/// [`crate::history`], when all watches have reported all of it.
 struct Converges;
 
 impl Model for Converges {
@@ -740,74 +449,6 @@ async fn shapes(t: &Test) -> Result<Vec<(String, Value, Value)>> {
         found.push((name.to_owned(), metadata, pod["spec"].clone()));
     }
     Ok(found)
-}
-
-/// Whether the CloneSet owns an object; there is only one in the namespace.
-fn is_ours(object: &DynamicObject) -> bool {
-    let mut owners = object.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.kind == "CloneSet" && owner.name == NAME)
-}
-
-/// Everything that happens to the CloneSet, its Pods and its claims from now on.
-struct Recording {
-    history: Arc<Mutex<History>>,
-    tasks: [Task; 4],
-}
-
-impl Recording {
-    async fn begin(t: &Test) -> Result<Self> {
-        let history: Arc<Mutex<History>> = Arc::default();
-        let (began, mut begun) = mpsc::channel(4);
-        let follow = |kind: &str, note: fn(&mut History, Event<DynamicObject>)| {
-            let (stream, kept, began) =
-                (watcher(t.api(kind), watcher::Config::default()), history.clone(), began.clone());
-            Task(tokio::spawn(async move {
-                pin_mut!(stream);
-                while let Some(event) = stream.next().await {
-                    match event {
-                        // once for each watch; later ones are not waited for
-                        Ok(Event::InitDone) => drop(began.try_send(())),
-                        Ok(event) => note(&mut kept.lock().unwrap_or_else(PoisonError::into_inner), event),
-                        Err(_) => {}
-                    }
-                }
-            }))
-        };
-        let clone_sets = follow("CloneSet", |history, event| {
-            if let Event::Apply(object) | Event::InitApply(object) = event {
-                history.clone_set(&object);
-            }
-        });
-        let pods = follow("Pod", |history, event| match event {
-            Event::Apply(pod) | Event::InitApply(pod) if is_ours(&pod) => history.pod(&pod),
-            Event::Delete(pod) if is_ours(&pod) => history.gone(&pod),
-            _ => {}
-        });
-        let claims = follow("PersistentVolumeClaim", |history, event| match event {
-            Event::Apply(claim) | Event::InitApply(claim) => history.claim(&claim, is_ours(&claim)),
-            Event::Delete(claim) => history.claim_gone(&claim),
-            _ => {}
-        });
-        let budgets = follow(BUDGET, |history, event| match event {
-            Event::Apply(budget) | Event::InitApply(budget) => history.budget(&budget),
-            Event::Delete(budget) => history.budget_gone(&budget),
-            Event::Init | Event::InitDone => {}
-        });
-        for _ in 0..4 {
-            let next = tokio::time::timeout(PATIENCE, begun.recv()).await;
-            next.context("a watch does not begin")?.context("a watch has ended")?;
-        }
-        Ok(Self { history, tasks: [clone_sets, pods, claims, budgets] })
-    }
-
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn end(self) -> History {
-        drop(self.tasks);
-        std::mem::take(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 /// The namespace and, as its kubelets end with the test, every Pod in it.

@@ -8,6 +8,9 @@
 //! Build it with optimisation, as the Makefile does: a slow bare client would flatter.
 
 mod at_once;
+mod bare;
+mod census;
+mod clone_set;
 mod daemon_set;
 mod jobs;
 mod paced;
@@ -15,23 +18,21 @@ mod sidecar_set;
 mod spread;
 mod stateful_set;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use futures::{StreamExt, TryStreamExt, future, pin_mut, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::watcher::{self, Event};
 use kube::{Client, Config};
-use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use serde_json::json;
 
+use self::bare::{bare_name, bare_pod, clone_set, create_gated, delete_bare, deployment, in_place_of, many_name};
+use self::bare::{max_unavailable, template, warm, workload};
+use self::census::Census;
 use crate::bench_budgets;
 use crate::cluster::{self, Limits};
-use crate::kit::{Container, Look, PATIENCE, Test};
+use crate::kit::{Container, Look, Test};
 use crate::measure::{Table, Usage, median, megabytes, processor_times, programs, settle, writes};
 use crate::paths::{Paths, SYSTEM};
 use crate::player::{Nodes, Options as PlayerOptions, Player, on_played_nodes};
@@ -141,42 +142,8 @@ struct Step {
     span: (Timestamp, Timestamp),
 }
 
-/// What updates of the CloneSet in place cost, one value for each round.
-#[derive(Default)]
-struct InPlace {
-    not_ready: Vec<usize>,
-    writes: Vec<f64>,
-    processor: Vec<f64>,
-    reconciles: Vec<f64>,
-}
-
-/// The seconds of every side, as far as they were measured, one for each round.
-type Times = BTreeMap<Way, Vec<f64>>;
-
-/// Who brings Pods up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    Bare,
-    /// The bare client, whose Pods have the labels and readiness gates of a CloneSet's, and who opens those: the writes
-    /// that any client has to make for the same Pods.
-    Gated,
-    CloneSet,
-    Deployment,
-}
-
-impl Way {
-    fn text(self) -> String {
-        match self {
-            Self::Bare => format!("bare client, {IN_FLIGHT} in flight"),
-            Self::Gated => "bare client, the same Pods".into(),
-            Self::CloneSet => "CloneSet".into(),
-            Self::Deployment => "Deployment".into(),
-        }
-    }
-}
-
-/// The median of some values with the extremes, if there are several.
-fn spread(values: &[f64], text: impl Fn(f64) -> String, unit: &str) -> Option<String> {
+/// The median of the values of some rounds, with the extremes if there are several.
+fn of_rounds(values: &[f64], text: impl Fn(f64) -> String, unit: &str) -> Option<String> {
     let middle = median(values)?;
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -196,21 +163,7 @@ fn in_turn<T: Clone>(ways: &[T], round: u8) -> Vec<T> {
 
 impl Scale<'_> {
     async fn run(&mut self) -> Result<()> {
-        for (part, crd) in [
-            (Part::CloneSet, "clonesets"),
-            (Part::StatefulSet, "statefulsets"),
-            (Part::DaemonSet, "daemonsets"),
-            (Part::SidecarSet, "sidecarsets"),
-            (Part::Spread, "workloadspreads"),
-            (Part::Spread, "uniteddeployments"),
-            (Part::Jobs, "broadcastjobs"),
-            (Part::Jobs, "resourcedistributions"),
-        ] {
-            let crd = format!("{crd}.apps.kruise.io");
-            let is_measured = self.measures(part) && (part != Part::CloneSet || self.has(Side::CloneSet));
-            let is_there = self.t.api("CustomResourceDefinition").get_opt(&crd).await?.is_some();
-            ensure!(is_there || !is_measured, "{crd} is not installed: leave it out with --only or --sides");
-        }
+        self.is_installed().await?;
         let played = self.player_client().await?;
         let Options { start_delay: start, stop_delay: stop, .. } = self.options;
         let kubelets = PlayerOptions { writes: IN_FLIGHT, start, stop, ..PlayerOptions::default() };
@@ -286,6 +239,26 @@ impl Scale<'_> {
         Ok(())
     }
 
+    /// The definitions of what is measured are there.
+    async fn is_installed(&self) -> Result<()> {
+        for (part, crd) in [
+            (Part::CloneSet, "clonesets"),
+            (Part::StatefulSet, "statefulsets"),
+            (Part::DaemonSet, "daemonsets"),
+            (Part::SidecarSet, "sidecarsets"),
+            (Part::Spread, "workloadspreads"),
+            (Part::Spread, "uniteddeployments"),
+            (Part::Jobs, "broadcastjobs"),
+            (Part::Jobs, "resourcedistributions"),
+        ] {
+            let crd = format!("{crd}.apps.kruise.io");
+            let is_measured = self.measures(part) && (part != Part::CloneSet || self.has(Side::CloneSet));
+            let is_there = self.t.api("CustomResourceDefinition").get_opt(&crd).await?.is_some();
+            ensure!(is_there || !is_measured, "{crd} is not installed: leave it out with --only or --sides");
+        }
+        Ok(())
+    }
+
     fn has(&self, side: Side) -> bool {
         self.options.sides.contains(&side)
     }
@@ -297,8 +270,8 @@ impl Scale<'_> {
     /// One row: the seconds of one side beside those of another in the same rounds.
     fn beside(&mut self, what: &str, goal: &str, ours: &[f64], (name, others): (&str, &[f64])) {
         let ratios: Vec<f64> = ours.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
-        let seconds = |times: &[f64]| spread(times, |seconds| format!("{seconds:.1}"), " s").unwrap_or_default();
-        if let Some(ratio) = spread(&ratios, |ratio| format!("{ratio:.2}"), "x") {
+        let seconds = |times: &[f64]| of_rounds(times, |seconds| format!("{seconds:.1}"), " s").unwrap_or_default();
+        if let Some(ratio) = of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x") {
             let value = format!("{ratio}: {}, {name} {}", seconds(ours), seconds(others));
             self.rows.row(&format!("{what}, beside {name}"), goal, value);
         }
@@ -363,186 +336,6 @@ impl Scale<'_> {
         self.costs.push((what.to_owned(), used.map(|(((name, _), now), then)| (name.clone(), now - then)).collect()));
         println!("{what}: {seconds:.1} s");
         Ok(step)
-    }
-
-    /// 0 -> all -> 0, by every side in turn. The memory of the manager while the Pods are there.
-    async fn up_and_down(&mut self, limits: &str) -> Result<Option<f64>> {
-        let count = self.options.pods;
-        let (mut up, mut down) = (Times::new(), Times::new());
-        let (mut memory, mut used) = (None, Vec::new());
-        let tag = if limits.is_empty() { "a" } else { "b" };
-        let mut ways = Vec::new();
-        if self.has(Side::Bare) {
-            ways.push(Way::Bare);
-        }
-        if self.has(Side::Bare) && self.has(Side::CloneSet) {
-            ways.push(Way::Gated);
-        }
-        if self.has(Side::CloneSet) {
-            ways.push(Way::CloneSet);
-        }
-        if self.has(Side::Deployment) {
-            ways.push(Way::Deployment);
-        }
-        for round in 0..self.options.rounds {
-            // The built-in one takes long, and nothing is asked of it.
-            for way in in_turn(&ways, round).into_iter().filter(|way| round == 0 || *way != Way::Deployment) {
-                let name = format!("{}-{tag}{round}", format!("{way:?}").to_lowercase());
-                let pods = Census::begin(&self.t, &name).await?;
-                self.prepare(way, &name).await?;
-                let (t, what) = (self.t.clone(), way.text());
-                let work = async {
-                    create(&t, way, &name, count).await?;
-                    pods.until("Pods to be ready", LONG, |c| c.ready == count).await
-                };
-                let step = self.step(&format!("{what}, 0 -> {count}{limits}"), work).await?;
-                up.entry(way).or_default().push(step.seconds);
-                if way == Way::CloneSet {
-                    let usage = Usage::of(self.manager().await?.1)?;
-                    memory.get_or_insert(usage.memory);
-                    used.push(step.manager);
-                    if limits.is_empty() && round == 0 {
-                        self.costs_of_pods(&step, usage, count)?;
-                    }
-                }
-                let work = async {
-                    delete(&t, way, &name, count).await?;
-                    pods.until("Pods to be gone", LONG, |c| c.total == 0).await
-                };
-                let step = self.step(&format!("{what}, {count} -> 0{limits}"), work).await?;
-                down.entry(way).or_default().push(step.seconds);
-            }
-        }
-        // Every side waits for the scheduler there: 1,000 Pods take it as long as its own limit says.
-        let shows = if limits.is_empty() { " (shows the scheduler, at its own limit)" } else { "" };
-        self.compare(&format!("0 -> {count} Pods ready{limits}{shows}"), "1.15x", &up);
-        self.compare(&format!("{count} -> 0{limits}"), "1.2x", &down);
-        if let Some(seconds) = median(&used) {
-            let goal = if limits.is_empty() { "1.5 s" } else { "" };
-            self.rows.row(&format!("manager: processor time, 0 -> {count}{limits}"), goal, format!("{seconds:.2} s"));
-        }
-        Ok(memory)
-    }
-
-    /// What is there before the Pods are.
-    async fn prepare(&self, way: Way, name: &str) -> Result<()> {
-        let (kind, object) = match way {
-            Way::Bare | Way::Gated => return warm(&self.t).await,
-            Way::CloneSet => ("CloneSet", clone_set(name, 0)),
-            Way::Deployment => ("Deployment", deployment(name, 0)),
-        };
-        self.t.create(object).await?;
-        let seen = |o: &Value| o.int("/status/observedGeneration") >= 1;
-        self.t.wait_for(kind, name, "to be seen", PATIENCE, seen).await.map(drop)
-    }
-
-    /// One row for each side: the median of its rounds, and of their ratios to the same round of the bare client.
-    fn compare(&mut self, what: &str, goal: &str, times: &Times) {
-        let bare = if times.contains_key(&Way::Bare) { Way::Bare } else { Way::Gated };
-        let beside = |seconds: &[f64], other: Way| {
-            let others = times.get(&other)?;
-            let ratios: Vec<f64> = seconds.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
-            spread(&ratios, |ratio| format!("{ratio:.2}"), "x")
-        };
-        for (way, seconds) in times {
-            let Some(middle) = spread(seconds, |seconds| format!("{seconds:.1}"), " s") else { continue };
-            let ratio = beside(seconds, bare).filter(|_| *way != bare);
-            let wanted = if *way == Way::CloneSet { goal } else { "" };
-            let text = ratio.map_or(middle.clone(), |ratio| format!("{ratio}: {middle}"));
-            self.rows.row(&format!("{what}: {}", way.text()), wanted, text);
-            if *way == Way::CloneSet
-                && bare == Way::Bare
-                && let Some(ratio) = beside(seconds, Way::Gated)
-            {
-                let what = format!("{what}: CloneSet beside the same Pods");
-                self.rows.row(&what, goal, ratio);
-            }
-        }
-    }
-
-    /// What the manager used and wrote to bring the Pods up.
-    fn costs_of_pods(&mut self, step: &Step, used: Usage, count: usize) -> Result<()> {
-        self.rows.row(&format!("manager: memory, {count} Pods"), "25 MB", megabytes(used.memory));
-        self.rows.row("manager: memory, peak until then", "", megabytes(used.peak));
-        let each = |n: usize| n as f64 / count as f64;
-        self.rows.row("reconciles per created Pod", "", format!("{:.2}", each(step.reconciles)));
-        let written = writes(self.paths, step.span)?;
-        let total: usize = written.values().sum();
-        self.rows.row("API writes per created Pod, besides Events", "2", format!("{:.2}", each(total)));
-        println!("what the manager wrote for {count} Pods:");
-        for (what, n) in &written {
-            println!("  {n:>6}  {:>6.3} a Pod  {what}", each(*n));
-        }
-        Ok(())
-    }
-
-    /// Image updates in place, by the CloneSet and by a bare client, each with Pods of its own.
-    async fn in_place(&mut self) -> Result<()> {
-        let (t, count) = (self.t.clone(), self.options.pods);
-        let (mut times, mut costs) = (Times::new(), InPlace::default());
-        let sides = [(Side::Bare, Way::Gated), (Side::CloneSet, Way::CloneSet)];
-        let ways: Vec<Way> = sides.into_iter().filter(|(side, _)| self.has(*side)).map(|(_, way)| way).collect();
-        for round in 0..self.options.rounds {
-            for way in in_turn(&ways, round) {
-                let name = format!("{}-c{round}", format!("{way:?}").to_lowercase());
-                let pods = Census::begin(&t, &name).await?;
-                self.prepare(way, &name).await?;
-                create(&t, way, &name, count).await?;
-                pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
-                let seconds = match way {
-                    Way::CloneSet => self.in_place_own(&name, &pods, &mut costs).await?,
-                    _ => {
-                        let update = in_place_bare(&t, &name, &pods, count);
-                        self.step(&format!("bare client, {count} updates in place"), update).await?.seconds
-                    }
-                };
-                times.entry(way).or_default().push(seconds);
-                delete(&t, way, &name, count).await?;
-                pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
-            }
-        }
-        self.compare(&format!("{count} updates in place, maxUnavailable 20 %"), "1.2x", &times);
-        if let Some(most) = costs.not_ready.iter().max() {
-            let goal = max_unavailable(count).to_string();
-            self.rows.row(&format!("{count} updates in place: most that were not ready"), &goal, most.to_string());
-        }
-        for (what, values, unit) in [
-            ("API writes per update in place, besides Events", &costs.writes, ""),
-            ("updates in place: processor time of the manager", &costs.processor, " s"),
-            ("reconciles per update in place", &costs.reconciles, ""),
-        ] {
-            if let Some(text) = spread(values, |value| format!("{value:.2}"), unit) {
-                self.rows.row(what, "", text);
-            }
-        }
-        Ok(())
-    }
-
-    /// An image update of the CloneSet whose Pods are there: the seconds it took.
-    async fn in_place_own(&mut self, name: &str, pods: &Census, costs: &mut InPlace) -> Result<f64> {
-        let (t, count) = (self.t.clone(), self.options.pods);
-        let mut template = template(name);
-        template["spec"]["containers"][0]["image"] = IMAGES[1].into();
-        pods.begin_lowest();
-        let update = async {
-            t.patch("CloneSet", name, json!({ "spec": { "template": template } })).await?;
-            pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
-        };
-        let step = self.step(&format!("CloneSet, {count} updates in place"), update).await?;
-        costs.not_ready.push(count.saturating_sub(pods.lowest()));
-        let written = writes(self.paths, step.span)?;
-        costs.writes.push(written.values().sum::<usize>() as f64 / count as f64);
-        costs.processor.push(step.manager);
-        costs.reconciles.push(step.reconciles as f64 / count as f64);
-        for (what, n) in &written {
-            println!("  {n:>6}  {what}");
-        }
-        self.t.list("Pod", &format!("app={name}")).await?.iter().try_for_each(|pod| {
-            let restarts = pod.int("/status/containerStatuses/0/restartCount");
-            ensure!(restarts == 1, "{} was restarted {restarts} times", pod.text("/metadata/name"));
-            Ok(())
-        })?;
-        Ok(step.seconds)
     }
 
     /// Many CloneSets: memory, and what a manager does that finds them when it starts.
@@ -690,318 +483,14 @@ fn reconciles_of_clone_sets(metrics: &str) -> usize {
     ours.filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as usize
 }
 
-/// 20 %, as CloneSet rounds it.
-fn max_unavailable(count: usize) -> usize {
-    count.div_ceil(5)
-}
-
-/// Connections are made before anything is measured.
-async fn warm(t: &Test) -> Result<()> {
-    let look = |_| async { t.get("Namespace", &t.namespace).await };
-    stream::iter(0..IN_FLIGHT).map(look).buffer_unordered(IN_FLIGHT).try_for_each(|_| future::ready(Ok(()))).await
-}
-
-/// The Pod template of every side.
-fn template(app: &str) -> Value {
-    let spec = json!({ "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
-        "containers": [{ "name": "main", "image": IMAGES[0] }] });
-    json!({ "metadata": { "labels": { "app": app } }, "spec": on_played_nodes(spec) })
-}
-
-fn workload(kind: &str, name: &str, replicas: usize) -> Value {
-    json!({ "kind": kind, "metadata": { "name": name }, "spec": { "replicas": replicas,
-        "selector": { "matchLabels": { "app": name } }, "template": template(name) } })
-}
-
-fn deployment(name: &str, replicas: usize) -> Value {
-    workload("Deployment", name, replicas)
-}
-
-fn clone_set(name: &str, replicas: usize) -> Value {
-    let mut object = workload("CloneSet", name, replicas);
-    object["spec"]["updateStrategy"] = json!({ "type": "InPlaceIfPossible", "maxUnavailable": "20%" });
-    object
-}
-
-fn many_name(index: usize) -> String {
-    format!("many-{index:04}")
-}
-
-fn bare_name(app: &str, index: usize) -> String {
-    format!("{app}-{index:05}")
-}
-
-fn bare_pod(app: &str, index: usize) -> Value {
-    let mut pod = template(app);
-    pod["kind"] = "Pod".into();
-    pod["metadata"]["name"] = bare_name(app, index).into();
-    pod
-}
-
-/// With the labels and readiness gates of a CloneSet's Pod: the API server's work for a write grows with what is there.
-fn gated_pod(app: &str, index: usize) -> Value {
-    let mut pod = bare_pod(app, index);
-    pod["metadata"]["generateName"] = format!("{app}-").into();
-    pod["metadata"]["labels"] = json!({ "app": app, "apps.kruise.io/cloneset-instance-id": format!("{index:05}"),
-        "controller-revision-hash": format!("{app}-{}", REVISIONS[0]), "pod-template-hash": REVISIONS[0] });
-    pod["spec"]["readinessGates"] = GATES.iter().map(|gate| json!({ "conditionType": gate })).collect();
-    pod
-}
-
-/// All Pods, by requests or by the number in the spec.
-async fn create(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
-    match way {
-        Way::CloneSet | Way::Deployment => resize(t, way, name, count).await,
-        Way::Bare => {
-            let make = |index: usize| async move { t.create(bare_pod(name, index)).await.map(drop) };
-            stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
-        }
-        Way::Gated => create_gated(t, count, |index| gated_pod(name, index)).await,
-    }
-}
-
-/// Pods with readiness gates, which are opened.
-async fn create_gated(t: &Test, count: usize, pod: impl Fn(usize) -> Value) -> Result<()> {
-    let (api, open, params) = (&t.api("Pod"), &gate_patch(&GATES, true), &PatchParams::default());
-    let make = |index: usize| {
-        let pod = pod(index);
-        async move {
-            let name = pod.text("/metadata/name").to_owned();
-            t.create(pod).await?;
-            let opened = api.patch_status(&name, params, open).await;
-            opened.map(drop).map_err(anyhow::Error::from)
-        }
-    };
-    stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
-}
-
-/// Deletes Pods by their names.
-async fn delete_bare(t: &Test, names: impl Iterator<Item = String>) -> Result<()> {
-    let api = &t.api("Pod");
-    let delete = |name: String| async move { api.delete(&name, &DeleteParams::default()).await.map(drop) };
-    Ok(stream::iter(names).map(delete).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?)
-}
-
-/// None, in the same way.
-async fn delete(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
-    if matches!(way, Way::CloneSet | Way::Deployment) {
-        return resize(t, way, name, 0).await;
-    }
-    delete_bare(t, (0..count).map(|index| bare_name(name, index))).await
-}
-
-async fn resize(t: &Test, way: Way, name: &str, replicas: usize) -> Result<()> {
-    let kind = if way == Way::CloneSet { "CloneSet" } else { "Deployment" };
-    t.patch(kind, name, json!({ "spec": { "replicas": replicas } })).await.map(drop)
-}
-
-/// Opens or closes readiness gates, as a CloneSet's controller does.
-fn gate_patch(gates: &[&str], open: bool) -> Patch<Value> {
-    let (text, now) = (if open { "True" } else { "False" }, Timestamp::now());
-    let condition = |gate| json!({ "type": gate, "status": text, "lastTransitionTime": now });
-    let mut conditions: Vec<Value> = gates.iter().map(condition).collect();
-    if !open {
-        conditions.push(json!({ "type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
-            "message": format!("the status of pod readiness gate \"{}\" is not \"True\", but False", gates[0]) }));
-    }
-    let state = if open { "Normal" } else { "Updating" };
-    let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state },
-        "annotations": { "lifecycle.apps.kruise.io/timestamp": now } });
-    Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
-}
-
-/// The writes of an update in place, for as many Pods at the same time as may be unavailable.
-async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Result<Instant> {
-    in_place_of(t, (name, pods, count), max_unavailable(count), |index| bare_name(name, index)).await
-}
-
-/// The same of Pods with other names, so many at the same time.
-async fn in_place_of(
-    t: &Test,
-    (name, pods, count): (&str, &Census, usize),
-    at_once: usize,
-    pod_name: impl Fn(usize) -> String,
-) -> Result<Instant> {
-    let state = json!({ "revision": format!("{name}-{}", REVISIONS[1]), "updateTimestamp": Timestamp::now(),
-        "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
-        "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
-    let image = Patch::Strategic(json!({
-        "metadata": { "labels": { "controller-revision-hash": format!("{name}-{}", REVISIONS[1]),
-                "pod-template-hash": REVISIONS[1] },
-            "annotations": { "apps.kruise.io/inplace-update-state": state.to_string() } },
-        "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
-    let (api, image, params) = (&t.api("Pod"), &image, &PatchParams::default());
-    let requests = &Semaphore::new(IN_FLIGHT);
-    let one = |index: usize| {
-        let pod = pod_name(index);
-        async move {
-            let mut state = pods.pod(&pod)?;
-            let permit = requests.acquire().await?;
-            api.patch_status(&pod, params, &gate_patch(&GATES[..1], false)).await?;
-            api.patch(&pod, params, image).await?;
-            drop(permit);
-            state.wait_for(|s| s.runs == IMAGES[1]).await?;
-            let permit = requests.acquire().await?;
-            api.patch_status(&pod, params, &gate_patch(&GATES[..1], true)).await?;
-            drop(permit);
-            state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
-            anyhow::Ok(())
-        }
-    };
-    stream::iter(0..count).map(one).buffer_unordered(at_once).try_collect::<()>().await?;
-    pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
-}
-
-/// What a watch shows of one Pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Shown {
-    ready: bool,
-    /// The image of its container as its status has it.
-    runs: String,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
-    total: usize,
-    ready: usize,
-    /// Ready with the second image.
-    updated: usize,
-}
-
-impl Counts {
-    fn add(&mut self, pod: &Shown) {
-        self.total += 1;
-        self.ready += usize::from(pod.ready);
-        self.updated += usize::from(pod.ready && pod.runs == IMAGES[1]);
-    }
-
-    fn take(&mut self, pod: &Shown) {
-        self.total -= 1;
-        self.ready -= usize::from(pod.ready);
-        self.updated -= usize::from(pod.ready && pod.runs == IMAGES[1]);
-    }
-}
-
-/// Counts the Pods with the label app=NAME while they come and go.
-struct Census {
-    counts: watch::Receiver<Counts>,
-    kept: Arc<Mutex<Kept>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-#[derive(Default)]
-struct Kept {
-    pods: HashMap<String, watch::Sender<Shown>>,
-    counts: Counts,
-    /// The fewest that were ready.
-    lowest: usize,
-}
-
-impl Census {
-    async fn begin(t: &Test, app: &str) -> Result<Self> {
-        let stream = watcher::watcher(t.api("Pod"), watcher::Config::default().labels(&format!("app={app}")));
-        let (send, counts) = watch::channel(Counts::default());
-        let kept: Arc<Mutex<Kept>> = Arc::default();
-        let of_task = Arc::clone(&kept);
-        let (listed, is_listed) = tokio::sync::oneshot::channel();
-        let task = tokio::spawn(async move {
-            pin_mut!(stream);
-            let mut listed = Some(listed);
-            while let Some(event) = stream.next().await {
-                let Ok(event) = event else { continue };
-                let mut kept = of_task.lock().unwrap_or_else(PoisonError::into_inner);
-                match event {
-                    Event::Apply(pod) | Event::InitApply(pod) => {
-                        let statuses = pod.data.array("/status/conditions");
-                        let ready = statuses.iter().any(|c| c.text("/type") == "Ready" && c.text("/status") == "True");
-                        let runs = pod.data.text("/status/containerStatuses/0/image").to_owned();
-                        kept.show(pod.metadata.name.unwrap_or_default(), Shown { ready, runs });
-                    }
-                    Event::Delete(pod) => kept.leave(&pod.metadata.name.unwrap_or_default()),
-                    Event::Init => {}
-                    Event::InitDone => drop(listed.take().map(|listed| listed.send(()))),
-                }
-                kept.lowest = kept.lowest.min(kept.counts.ready);
-                send.send_replace(kept.counts);
-            }
-        });
-        is_listed.await.context("the watch of Pods began")?;
-        Ok(Self { counts, kept, task })
-    }
-
-    async fn until(&self, what: &str, patience: Duration, fits: impl Fn(&Counts) -> bool) -> Result<Instant> {
-        let mut counts = self.counts.clone();
-        let found = tokio::time::timeout(patience, counts.wait_for(|c| fits(c))).await.map(|seen| seen.map(drop));
-        let now = Instant::now();
-        match found {
-            Ok(seen) => seen.context("the watch of Pods ended")?,
-            Err(_) => bail!("waited {} s for {what}: {:?}", patience.as_secs(), *self.counts.borrow()),
-        }
-        Ok(now)
-    }
-
-    /// From now on counts the fewest that are ready.
-    fn begin_lowest(&self) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.lowest = kept.counts.ready;
-    }
-
-    fn lowest(&self) -> usize {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).lowest
-    }
-
-    fn pod(&self, name: &str) -> Result<watch::Receiver<Shown>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(kept.pods.get(name).with_context(|| format!("Pod {name} is not there"))?.subscribe())
-    }
-}
-
-impl Drop for Census {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Kept {
-    fn show(&mut self, name: String, shown: Shown) {
-        match self.pods.get(&name) {
-            Some(pod) => {
-                let before = pod.send_replace(shown.clone());
-                self.counts.take(&before);
-            }
-            None => drop(self.pods.insert(name, watch::channel(shown.clone()).0)),
-        }
-        self.counts.add(&shown);
-    }
-
-    fn leave(&mut self, name: &str) {
-        if let Some(pod) = self.pods.remove(name) {
-            let before = pod.borrow().clone();
-            self.counts.take(&before);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::bare::Way;
     use super::*;
 
     #[test]
-    fn pods_are_counted_as_they_change_and_go() {
-        let mut kept = Kept::default();
-        let shown = |ready: bool, runs: &str| Shown { ready, runs: runs.to_owned() };
-        kept.show("a".into(), shown(false, IMAGES[0]));
-        kept.show("b".into(), shown(true, IMAGES[1]));
-        kept.show("a".into(), shown(true, IMAGES[0]));
-        assert_eq!(kept.counts, Counts { total: 2, ready: 2, updated: 1 });
-        kept.leave("b");
-        kept.leave("b");
-        assert_eq!(kept.counts, Counts { total: 1, ready: 1, updated: 0 });
-    }
-
-    #[test]
     fn rounds_are_told_as_their_median_and_extremes() {
-        let text = |values: &[f64]| spread(values, |value| format!("{value:.1}"), " s");
+        let text = |values: &[f64]| of_rounds(values, |value| format!("{value:.1}"), " s");
         assert_eq!(text(&[]), None);
         assert_eq!(text(&[2.0]).as_deref(), Some("2.0 s"));
         assert_eq!(text(&[3.0, 1.0, 2.0]).as_deref(), Some("2.0 s (1.0 to 3.0)"));

@@ -142,7 +142,8 @@ async fn http_get(get: &HTTPGetAction, ports: &[ContainerPort], pod_ip: &str) ->
     let request = build_request(get, ip, port)?;
     let stream = TcpStream::connect((ip, port)).await.map_err(|e| format!("{ip}:{port}: {e}"))?;
     let status = if https {
-        let tls = tokio_rustls::TlsConnector::from(Arc::new(unverified_tls()?));
+        let tls = unverified_tls().map_err(|e| e.to_string())?;
+        let tls = tokio_rustls::TlsConnector::from(Arc::new(tls));
         let stream = tls.connect(ServerName::from(ip), stream).await.map_err(|e| format!("{ip}:{port}: TLS: {e}"))?;
         send(request, stream).await?
     } else {
@@ -204,11 +205,10 @@ where
 }
 
 /// TLS without verification: kubelet does not verify the certificates of its hooks either.
-pub(super) fn unverified_tls() -> Result<ClientConfig, String> {
+pub(super) fn unverified_tls() -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     Ok(ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|e| e.to_string())?
+        .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
         .with_no_client_auth())

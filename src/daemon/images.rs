@@ -40,7 +40,7 @@ use crate::{
     },
     domain::node::{
         pull_secrets::{Answer, Credential, Question},
-        puller::{self as rules, Entry, Order, OrderState},
+        puller::{self as rules, Entry, Order, OrderState, PullFailure},
     },
     k8s::{account, invalid::Invalid, path},
     runtime::{
@@ -329,7 +329,7 @@ impl Puller {
         let Some(order) = self.order(worker) else { return };
         let image = match worker.entry.reference() {
             Ok(image) => image,
-            Err(Invalid(message)) => return self.finish(worker, &order, None, Err(message)),
+            Err(Invalid(message)) => return self.finish(worker, &order, None, Err(PullFailure(message))),
         };
         // An attempt that needs no pull needs no place.
         if order.if_not_present
@@ -351,7 +351,7 @@ impl Puller {
                 if order.is_overdue(begun.elapsed()) {
                     message = format!("activeDeadlineSeconds are over; {message}");
                 }
-                break (order, Err(message));
+                break (order, Err(PullFailure(message)));
             };
             let (until, last_error_was) = (Instant::now() + limit, last_error.as_deref());
             let attempt =
@@ -362,7 +362,7 @@ impl Puller {
             drop(running);
             let error = match outcome {
                 Ok(Ok(id)) => break (order, Ok(id)),
-                Ok(Err(error)) => rules::shortened(&error),
+                Ok(Err(PullFailure(error))) => rules::shortened(&error),
                 Err(_) => format!("the attempt took longer than {} s", limit.as_secs_f32().ceil()),
             };
             tracing::info!(image, attempt = failed + 1, of = order.attempts, error, "not pulled");
@@ -384,7 +384,7 @@ impl Puller {
         worker: &Worker,
         order: &Order,
         begun: Option<(jiff::Timestamp, Instant)>,
-        result: Result<String, String>,
+        result: Result<String, PullFailure>,
     ) {
         if self.order(worker).is_none() {
             return;
@@ -414,7 +414,7 @@ impl Puller {
             }
             (Err(error), _) => {
                 self.metrics.count("failed");
-                tracing::warn!(image, tag, error, "given up");
+                tracing::warn!(image, tag, %error, "given up");
                 let message = format!("Image {image}, {tag} was not pulled on node {}: {error}", self.settings.node);
                 for about in order.owners.iter().chain(&about) {
                     self.events.warning(about, "PullImageFailed", &message);
@@ -440,20 +440,22 @@ impl Puller {
         Ok(found.filter(|found| fits(&found.repo_digests)).map(|found| format!("{}@{}", entry.image, found.id)))
     }
 
-    /// One attempt, within its time limit. The error is a message for users, without secrets.
-    async fn attempt(&self, attempt: &Attempt<'_>) -> Result<String, String> {
+    /// One attempt, within its time limit.
+    async fn attempt(&self, attempt: &Attempt<'_>) -> Result<String, PullFailure> {
         let Attempt { worker, order, image, .. } = *attempt;
-        let runtime = self.runtime().ok_or("no container runtime answers on this node")?;
+        let nobody = || PullFailure("no container runtime answers on this node".into());
+        let failed = |error: CriError| PullFailure(error.stable_text());
+        let runtime = self.runtime().ok_or_else(nobody)?;
         if order.if_not_present
-            && let Some(id) = self.present(&worker.entry, image).await.map_err(|error| error.stable_text())?
+            && let Some(id) = self.present(&worker.entry, image).await.map_err(failed)?
         {
             return Ok(id);
         }
         if let Some(short) = self.disk.is_short(&runtime).await {
-            return Err(short);
+            return Err(PullFailure(short));
         }
         if self.is_under_disk_pressure().await {
-            return Err(rules::UNDER_DISK_PRESSURE.to_owned());
+            return Err(PullFailure(rules::UNDER_DISK_PRESSURE.to_owned()));
         }
         let Answer { credentials, problems } =
             if order.has_secrets { self.credentials(attempt).await? } else { Answer::default() };
@@ -471,7 +473,7 @@ impl Puller {
                 runtime.pull_image(image, credential.map(as_auth), sandbox, Duration::from_secs(u32::MAX.into()));
             let outcome = tokio::select! {
                 outcome = pull => outcome,
-                short = self.observe(attempt, &runtime) => return Err(short),
+                short = self.observe(attempt, &runtime) => return Err(PullFailure(short)),
             };
             match outcome {
                 Ok(_) => return self.pulled(&worker.entry, image).await,
@@ -484,7 +486,7 @@ impl Puller {
             }
         }
         errors.extend(problems);
-        Err(errors.join("; "))
+        Err(PullFailure(errors.join("; ")))
     }
 
     /// Whether kubelet reports that this node has too little space on its disk. What cannot be learnt limits nothing.
@@ -501,19 +503,18 @@ impl Puller {
         }
     }
 
-    async fn pulled(&self, entry: &Entry, image: &str) -> Result<String, String> {
-        match self.present(entry, image).await {
-            Ok(Some(id)) => Ok(id),
-            Ok(None) => Err(match entry.digest() {
-                Some(digest) => format!("what the registry gave for {image} does not have the digest {digest}"),
-                None => format!("the runtime pulled {image}, and does not have it"),
-            }),
-            Err(error) => Err(error.stable_text()),
-        }
+    async fn pulled(&self, entry: &Entry, image: &str) -> Result<String, PullFailure> {
+        let why = match (self.present(entry, image).await, entry.digest()) {
+            (Ok(Some(id)), _) => return Ok(id),
+            (Ok(None), Some(digest)) => format!("what the registry gave for {image} does not have the digest {digest}"),
+            (Ok(None), None) => format!("the runtime pulled {image}, and does not have it"),
+            (Err(error), _) => error.stable_text(),
+        };
+        Err(PullFailure(why))
     }
 
     /// Asks the manager until it answers. Shortly before the attempt's time limit the last error is returned.
-    async fn credentials(&self, attempt: &Attempt<'_>) -> Result<Answer, String> {
+    async fn credentials(&self, attempt: &Attempt<'_>) -> Result<Answer, PullFailure> {
         let Entry { image, tag } = attempt.order.entry.clone();
         let question = Question { image, tag, version: attempt.order.version };
         let mut failed = 0;
@@ -525,7 +526,7 @@ impl Puller {
             failed += 1;
             let pause = rules::pause(failed);
             if !error.may_pass || Instant::now() + pause + credentials::LIMIT >= attempt.until {
-                return Err(error.message);
+                return Err(PullFailure(error.message));
             }
             tracing::info!(error = error.message, "no answer about registry credentials, asking again");
             tokio::time::sleep(pause).await;
@@ -580,7 +581,7 @@ impl Drop for EndOfPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let error = "the daemon met an error of its own (a panic); its log says where".to_owned();
-            self.puller.finish(self.worker, self.order, None, Err(error));
+            self.puller.finish(self.worker, self.order, None, Err(PullFailure(error)));
         }
     }
 }

@@ -83,7 +83,7 @@ pub struct Rare {
     pub finalizers: Box<[Text]>,
     /// `kubernetes.io/config.hash` of a mirror Pod: the UID under which the runtime knows a static Pod.
     pub config_hash: Option<Box<str>>,
-    /// What an update in place that goes on needs; none while there is nothing to do about it.
+    /// The annotations of an update in place; None while none is under way.
     pub in_place: Option<Box<InPlaceNotes>>,
     /// The revision for which our controller marked it to be deleted, if it did.
     pub specified_delete_for: Option<Box<str>>,

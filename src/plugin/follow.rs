@@ -25,7 +25,7 @@ use super::{
     rules::{
         JsonPointer,
         exit::{Exit, Stop, of_error, with_sources},
-        progress::{Line, Outcome, Stopwatch, Waited, Watched, exit_of},
+        progress::{Line, Outcome, Stopwatch, UnknownShape, Waited, Watched, exit_of},
     },
     view::View,
 };
@@ -59,7 +59,8 @@ pub(super) async fn follow(
     timeout: Option<Duration>,
     view: &mut View,
 ) -> Result<(Vec<Value>, Exit), Stop> {
-    let read = |object: Value| Ok((object.clone(), Watched::read(object).map_err(|e| Stop::new(Exit::Failed, e))?));
+    let failed = |error: UnknownShape| Stop::new(Exit::Failed, error.to_string());
+    let read = |object: Value| Ok((object.clone(), Watched::read(object).map_err(failed)?));
     let seen = objects.into_iter().map(read).collect::<Result<_, Stop>>()?;
     follow_seen(client, seen, timeout, view).await
 }
@@ -210,7 +211,8 @@ impl Followed {
             self.end(Waited::Gone);
             return Ok(());
         };
-        self.seen = self.seen.again(object.clone()).map_err(|error| Stop::new(Exit::Failed, error))?;
+        let seen = self.seen.again(object.clone());
+        self.seen = seen.map_err(|error| Stop::new(Exit::Failed, error.to_string()))?;
         self.object = object;
         let outcome = self.seen.outcome();
         if outcome != Outcome::Open {

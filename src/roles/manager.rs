@@ -352,7 +352,7 @@ struct Leader<'a> {
 impl Leader<'_> {
     fn health(&self, health: &Health) -> Checks {
         let (checks, health) = (Checks::default(), health.clone());
-        checks.add("work", move || health.check());
+        checks.add("work", move || health.problem());
         checks
     }
 
@@ -360,10 +360,8 @@ impl Leader<'_> {
         let (checks, pods, is_leading) = (Checks::default(), self.pods.subscribe(), is_leading.clone());
         checks.add("pods-synced", move || {
             let is_synced = pods.borrow().as_ref().is_some_and(|pods| pods.is_synced());
-            match is_leading.borrow().is_some() && !is_synced {
-                true => Err("leading, but the Pods have not all been read yet".into()),
-                false => Ok(()),
-            }
+            let is_early = is_leading.borrow().is_some() && !is_synced;
+            is_early.then(|| "leading, but the Pods have not all been read yet".into())
         });
         checks
     }

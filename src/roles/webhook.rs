@@ -171,9 +171,9 @@ pub async fn run(args: WebhookArgs, gates: FeatureGates, client: Client, shutdow
 fn ready(tls: &watch::Receiver<Option<RustlsConfig>>, shutdown: &Shutdown) -> Checks {
     let (ready, tls, shutdown) = (Checks::default(), tls.clone(), shutdown.clone());
     ready.add("webhook-ready", move || match (&*tls.borrow(), *shutdown.borrow()) {
-        (_, true) => Err("stopping".into()),
-        (None, _) => Err("the certificate is not served or not registered yet".into()),
-        (Some(_), _) => Ok(()),
+        (_, true) => Some("stopping".into()),
+        (None, _) => Some("the certificate is not served or not registered yet".into()),
+        (Some(_), _) => None,
     });
     ready
 }
@@ -230,9 +230,9 @@ fn background(
     }
     if HANDLERS.iter().any(|h| h.injects && h.is_active(gates)) {
         let (sidecars, known) = (context.sidecars.clone(), context.sidecars.clone());
-        ready.add("sidecarsets-read", move || match known.is_synced() || known.is_late() {
-            true => Ok(()),
-            false => Err("the SidecarSets are still being read".into()),
+        ready.add("sidecarsets-read", move || {
+            let is_reading = !known.is_synced() && !known.is_late();
+            is_reading.then(|| "the SidecarSets are still being read".into())
         });
         spawn(Box::pin(async move { sidecars.follow().await }));
         let states = context.pod_states.clone();

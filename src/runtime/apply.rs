@@ -45,7 +45,7 @@ pub async fn post(client: &Client, path: &str, object: &Value) -> kube::Result<S
     send(client, axum::http::Request::post(path), object).await
 }
 
-/// The UID of the object of the same namespace for which a request makes another one that does not name it as its owner.
+/// For a creation without an owner reference: the UID of the object, in the same namespace, for which it is made.
 #[derive(Clone, Debug)]
 pub struct MadeFor(pub String);
 

@@ -1,8 +1,8 @@
 //! Questions about one object that arrive at the same time are answered together: one caller answers all that wait, for
 //! example with one write.
 //!
-//! In a rush the next turn begins a moment later, so that it answers more of them: other processes write the same object, and
-//! every write that meets another one is made again.
+//! While many arrive, the next turn begins a moment later and answers more of them. Other processes write the same object too,
+//! and each conflict costs another write.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::Instant};
 
-/// For each question of the last turn the next one waits so long.
+/// The next turn waits this long for each question of the last one.
 const PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// A turn that comes later than this after the last one is in no rush.

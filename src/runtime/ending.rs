@@ -1,13 +1,13 @@
-//! Creations in namespaces that are being deleted are not sent again and again.
+//! Stops repeated creations in namespaces that are being deleted.
 //!
-//! While a namespace ends, its Pods go before what made them, and each Pod that goes wakes its maker, which wants a new one: the
-//! API server refuses that every time (403 with the cause `NamespaceTerminating`). A namespace that is being deleted never
-//! recovers, and neither does what is in it. So one refusal is enough for all that an object of the namespace would still have
-//! made there: the client gives the same answer itself. A namespace of the same name that is made later has other objects, with
-//! other UIDs, and is not concerned.
+//! While a namespace ends, its Pods are deleted before their workloads, and each deleted Pod wakes its controller, which wants to
+//! create another one. The API server refuses that every time (403 with the cause `NamespaceTerminating`). A namespace that is
+//! being deleted never recovers, and neither do the objects in it. So the first refusal counts for everything that would be
+//! created for the same object: the client gives that answer itself. A later namespace of the same name has other objects, with
+//! other UIDs, and is not affected.
 //!
-//! For which object something is made is known by the owner that it names, by the object that an Event is about, or by what the
-//! caller says ([`MadeFor`]). Owners without a namespace outlive it: nothing is remembered of them.
+//! The object for which something is created is its owner, for an Event the object that the Event is about, else the one that the
+//! caller names ([`MadeFor`]). Owners without a namespace outlive it: nothing is remembered of them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -69,10 +69,10 @@ impl Ending {
         Ok(Response::from_parts(parts, Body::from(answer)))
     }
 
-    /// Whether something was refused before for the object that wants this.
+    /// Whether a creation for the same object was refused before.
     fn knows(&self, namespace: &str, wanted_by: impl FnOnce() -> Option<String>, now: Duration) -> bool {
         let mut all = lock(&self.0);
-        // There is hardly ever any: nothing is read.
+        // Mostly no namespace is ending: then the body is not parsed.
         let Some(seen) = all.get_mut(namespace) else { return false };
         seen.last = now;
         wanted_by().is_some_and(|uid| seen.objects.contains(&uid))
@@ -88,7 +88,7 @@ impl Ending {
     }
 }
 
-/// The namespace in which a request makes an object. None: it does something else.
+/// The namespace in which a request creates an object. None: it creates none.
 fn created_in<B>(request: &Request<B>) -> Option<&str> {
     if *request.method() != Method::POST {
         return None;
@@ -100,7 +100,7 @@ fn created_in<B>(request: &Request<B>) -> Option<&str> {
     }
 }
 
-/// What is made, as far as it is of interest.
+/// The fields of a created object that say for which object it is created.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Made {
@@ -117,7 +117,7 @@ struct MadeMeta {
     owner_references: Vec<OwnerReference>,
 }
 
-/// The UID of the object of this namespace for which something is made. None: nobody knows, or it is of another one, or of none.
+/// The UID of the object in this namespace for which something is created. None: it is not known, or not in this namespace.
 fn wanted_by(namespace: &str, body: &[u8]) -> Option<String> {
     let made: Made = serde_json::from_slice(body).ok()?;
     if let Some(object) = made.involved_object {

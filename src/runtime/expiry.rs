@@ -27,7 +27,7 @@ where
     after(api.delete(meta.name.as_deref().unwrap_or_default(), &parameters).await)
 }
 
-/// What follows on the answer. An object that is gone or has changed is for the watch.
+/// What to do after the answer. Nothing, if the object is gone or has changed: the watch reports that.
 ///
 /// # Errors
 /// The API server's, but for a refusal: that stays so until somebody takes a label away, and is no failure.

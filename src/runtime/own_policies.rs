@@ -1,8 +1,7 @@
 //! Whether the admission policies over this process's own account are in force. Without them its token can do all that RBAC
 //! lets it.
 //!
-//! Of the objects only the fields are read that this needs: a reader of whole policies is a part of the program that every
-//! daemon of every node would have in memory.
+//! Only the fields that this needs are decoded: code that decodes whole policies would take memory in the daemon of every node.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ use crate::k8s::{
     protobuf::{self, Malformed, v1},
 };
 
-/// What we want, and what we take notice of if we do not get it.
+/// Protobuf is wanted. JSON is accepted to notice where an answer does not come in protobuf.
 const ACCEPT: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
 
 /// A watch ends after so many seconds, and another follows. Where the API server does not end it, the client does

@@ -1,9 +1,9 @@
-//! Requests that the API server cannot serve just now are sent again: those that it answers with 429, 503 or 504. Each attempt
-//! takes its turn and asks the fence, as the first one did. The library would repeat them below both: a write that was begun as
-//! the leader could be sent for a minute, whoever led by then.
+//! Repeats requests that the API server cannot serve at the moment, which it answers with 429, 503 or 504. Each attempt waits for
+//! the rate limit and asks the fence, as the first one did. The retries of the library are below both: it could send a write of
+//! a former leader for up to a minute.
 //!
-//! Two of them are answers all the same. To an eviction 429: a budget does not allow it now. To a write 504: it may have been
-//! done, and whoever asked must learn that, not what a second attempt is told, which finds it done or is refused because of it.
+//! Two of these codes are final answers. 429 to an eviction: a budget does not allow it now. 504 to a write: it may have been
+//! done, and the caller has to know that. A second attempt would find it done, or would be refused because of it.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn send(client: &Client, mut request: Request<Body>) -> kube::Result<Respo
     client.send(request).await
 }
 
-/// What a request asks for, as far as it matters to what is an answer to it.
+/// What a request is, as far as that decides which codes are final answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Read,

@@ -23,15 +23,15 @@ use super::{
     shutdown::{self, Shutdown},
 };
 
-type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+type Check = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Named checks; all have to pass. A check answers from memory: it must not block.
 #[derive(Clone, Default)]
 pub struct Checks(Arc<Mutex<Vec<(&'static str, Check)>>>);
 
 impl Checks {
-    /// Adds a check. Its error says what is wrong.
-    pub fn add(&self, name: &'static str, check: impl Fn() -> Result<(), String> + Send + Sync + 'static) {
+    /// Adds a check. It says what is wrong, if anything is.
+    pub fn add(&self, name: &'static str, check: impl Fn() -> Option<String> + Send + Sync + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name, Arc::new(check)));
     }
 
@@ -44,16 +44,13 @@ impl Checks {
         is_there: impl Fn() -> bool + Send + Sync + 'static,
     ) {
         let until = clock::now().mono + limit;
-        self.add(name, move || match is_there() || clock::now().mono > until {
-            true => Ok(()),
-            false => Err(error.to_owned()),
-        });
+        self.add(name, move || (!is_there() && clock::now().mono <= until).then(|| error.to_owned()));
     }
 
     /// Every failing check with its error.
     pub fn failing(&self) -> Vec<(&'static str, String)> {
         let checks = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        checks.into_iter().filter_map(|(name, check)| Some((name, check().err()?))).collect()
+        checks.into_iter().filter_map(|(name, check)| Some((name, check()?))).collect()
     }
 
     fn answer(&self) -> Response {
@@ -178,9 +175,9 @@ mod tests {
         assert_eq!(get_text(&router, "/healthz").await, (200, "ok".into()));
         let broken = Arc::new(AtomicBool::new(true));
         let state = broken.clone();
-        ready.add("cache", move || if state.load(Ordering::SeqCst) { Err("not in sync".into()) } else { Ok(()) });
-        ready.add("fine", || Ok(()));
-        ready.add("runtime", || Err("no socket".into()));
+        ready.add("cache", move || state.load(Ordering::SeqCst).then(|| "not in sync".into()));
+        ready.add("fine", || None);
+        ready.add("runtime", || Some("no socket".into()));
         assert_eq!(get_text(&router, "/readyz").await, (500, "cache: not in sync\nruntime: no socket\n".into()));
         broken.store(false, Ordering::SeqCst);
         assert_eq!(get_text(&router, "/readyz").await, (500, "runtime: no socket\n".into()));

@@ -1,8 +1,8 @@
 //! Whether work stands still.
 //!
-//! Every call of the API server ends within bounds, so a reconcile gets an answer, or the news that there is none, every
-//! few minutes. One that gets none while the API server answers others waits for something that will not come. Only a new
-//! process helps then; while the API server is away it would not.
+//! Every call to the API server ends within a time limit, so a reconcile gets an answer or an error every few minutes. If it
+//! gets neither while the API server answers other calls, it waits for something that will not come, and only a new process
+//! helps. While the API server is down a new process would not help.
 
 use std::{
     collections::HashMap,
@@ -154,12 +154,9 @@ pub async fn stands_still(work: &Work, client: &Client) -> String {
 pub struct Health(Arc<Mutex<Option<String>>>);
 
 impl Health {
-    /// A check.
-    ///
-    /// # Errors
-    /// What stands still.
-    pub fn check(&self) -> Result<(), String> {
-        lock(&self.0).clone().map_or(Ok(()), Err)
+    /// What stands still, if anything does.
+    pub fn problem(&self) -> Option<String> {
+        lock(&self.0).clone()
     }
 
     /// Work stands still.

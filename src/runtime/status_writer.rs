@@ -20,7 +20,7 @@ use crate::k8s::time::Now;
 /// Between two writes of a status that differ in nothing but counts, which change with every Pod.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What the API server has answered to a write, if one was due, and which errors say that the object was read too long ago.
+/// The API server's answer to a write, if one was due, and the check by which an error means that the object was stale.
 type Answer<K> = (kube::Result<Option<K>>, fn(&kube::Error) -> bool);
 
 /// What came of it.

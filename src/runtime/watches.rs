@@ -5,6 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    convert::Infallible,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -57,8 +58,8 @@ pub enum Change<'a, K> {
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
     indexes: Vec<Indexed<K>>,
-    /// What was reported last of objects that own writes have changed since; none: nothing yet. The watch brings those
-    /// changes later, and then everybody learns of them, not only the one who wrote.
+    /// Objects that own writes have changed, with the version that was reported last (None: no version yet). The watch
+    /// delivers these changes later, and then they are reported to everybody, not only to the writer.
     unreported: HashMap<ObjectKey, Option<Arc<K>>>,
     /// Taken over from own writes since the list that is being read began: it may be older than they are.
     written: HashSet<ObjectKey>,
@@ -70,13 +71,13 @@ struct Objects<K> {
 /// the object is gone, and nothing would ever remove it again.
 #[derive(Default)]
 struct Gone {
-    known: HashMap<u64, Teller>,
+    known: HashMap<u64, ReportedBy>,
     order: VecDeque<u64>,
 }
 
 /// Who said that an object is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Teller {
+enum ReportedBy {
     /// An answer. What the watch says of the object after that was before it.
     Answer,
     /// The watch, or a list. What it says after that is later: the selector of the watch matches the object again.
@@ -93,16 +94,16 @@ impl Gone {
         hasher.finish()
     }
 
-    fn add(&mut self, uid: Option<&str>, teller: Teller) {
+    fn add(&mut self, uid: Option<&str>, by: ReportedBy) {
         let Some(uid) = uid.map(Self::hash) else { return };
         if let Some(known) = self.known.get_mut(&uid) {
             // An answer that comes late takes nothing back.
-            if teller == Teller::Watch {
-                *known = teller;
+            if by == ReportedBy::Watch {
+                *known = by;
             }
             return;
         }
-        self.known.insert(uid, teller);
+        self.known.insert(uid, by);
         self.order.push_back(uid);
         if self.order.len() > Self::MOST
             && let Some(oldest) = self.order.pop_front()
@@ -120,7 +121,7 @@ impl Gone {
         let Some(uid) = uid.map(Self::hash) else { return false };
         match self.known.get(&uid).copied() {
             None => false,
-            Some(Teller::Watch) if !own_write => {
+            Some(ReportedBy::Watch) if !own_write => {
                 self.known.remove(&uid);
                 self.order.retain(|other| *other != uid);
                 false
@@ -331,7 +332,7 @@ impl<K: StoredObject> Store<K> {
     /// The watch reports the deletion.
     pub fn remove(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
-        let old = self.drop_from(&mut objects, key, uid, Teller::Answer)?;
+        let old = self.drop_from(&mut objects, key, uid, ReportedBy::Answer)?;
         objects.unreported.entry(key.clone()).or_insert_with(|| Some(old.clone()));
         Some(old)
     }
@@ -339,7 +340,7 @@ impl<K: StoredObject> Store<K> {
     /// The same by the watch: returns what has ended, also if an answer had said so before.
     fn end(&self, key: &ObjectKey, uid: Option<&str>) -> Option<Arc<K>> {
         let mut objects = self.lock();
-        let old = self.drop_from(&mut objects, key, uid, Teller::Watch);
+        let old = self.drop_from(&mut objects, key, uid, ReportedBy::Watch);
         let reported = objects
             .unreported
             .get(key)
@@ -360,9 +361,9 @@ impl<K: StoredObject> Store<K> {
         objects: &mut Objects<K>,
         key: &ObjectKey,
         uid: Option<&str>,
-        teller: Teller,
+        by: ReportedBy,
     ) -> Option<Arc<K>> {
-        objects.gone.add(uid, teller);
+        objects.gone.add(uid, by);
         if uid.is_some() && objects.by_key.get(key)?.uid() != uid {
             return None;
         }
@@ -398,7 +399,7 @@ impl<K: StoredObject> Store<K> {
             let Some(entry) = objects.by_key.remove(&key) else { continue };
             // An answer that is on its way must not bring it back. What was written meanwhile may be newer than the list.
             if !written.contains(&key) {
-                objects.gone.add(entry.uid(), Teller::Watch);
+                objects.gone.add(entry.uid(), ReportedBy::Watch);
             }
             if let Entry::Object(old) = entry {
                 objects.indexes.iter_mut().for_each(|index| index.remove(&old));
@@ -414,7 +415,7 @@ impl<K: StoredObject> Store<K> {
 impl<K: StoredObject> Store<K> {
     /// What there is now.
     pub fn see(&self, object: K, mut on_change: impl FnMut(Change<'_, K>)) {
-        take(self, Ok, object, false, &mut on_change);
+        take(self, Ok::<_, Infallible>, object, false, &mut on_change);
     }
 
     /// It is gone.
@@ -482,7 +483,7 @@ pub async fn watch_dynamic<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok, on_change).await;
+    follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok::<_, Infallible>, on_change).await;
 }
 
 /// Keeps a store equal to the API server, for ever, of what `view` takes from each object. `config` says how many objects
@@ -498,7 +499,8 @@ pub async fn watch_as<W, K>(
     K: StoredObject,
 {
     let config = if config.page_size.is_some() { config } else { config.page_size(PAGE) };
-    follow(watcher::watcher(api, config), &W::kind(&()), &store, |object| Ok(view(object)), on_change).await;
+    let decode = |object| Ok::<_, Infallible>(view(object));
+    follow(watcher::watcher(api, config), &W::kind(&()), &store, decode, on_change).await;
 }
 
 /// Keeps a store of Pods equal to the API server, for ever: of all Pods, or of those that the field selector matches.
@@ -509,22 +511,23 @@ pub async fn watch_pods(
     mut on_change: impl FnMut(Change<'_, PodView>),
 ) {
     let events = pod_events::events(api.clone(), fields.clone(), PAGE);
-    follow(events, "Pod", &store, Ok, &mut on_change).await;
+    follow(events, "Pod", &store, Ok::<_, Infallible>, &mut on_change).await;
     tracing::warn!("the answer to a list of Pods is not in protobuf, reading JSON: this takes more of the processor");
     let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
     let events = watcher::watcher(api, config.page_size(PAGE));
-    follow(events, "Pod", &store, |pod| Ok(PodObject::into(pod)), on_change).await;
+    follow(events, "Pod", &store, |pod| Ok::<_, Infallible>(PodObject::into(pod)), on_change).await;
 }
 
-async fn follow<W, K>(
+async fn follow<W, K, E>(
     events: impl Stream<Item = watcher::Result<Event<W>>>,
     kind: &str,
     store: &Store<K>,
-    decode: impl Fn(W) -> Result<K, String>,
+    decode: impl Fn(W) -> Result<K, E>,
     mut on_change: impl FnMut(Change<'_, K>),
 ) where
     W: StoredObject,
     K: StoredObject,
+    E: fmt::Display,
 {
     let events = events.backoff(Retry::default());
     pin_mut!(events);
@@ -558,9 +561,9 @@ async fn follow<W, K>(
     }
 }
 
-fn take<W: StoredObject, K: StoredObject>(
+fn take<W: StoredObject, K: StoredObject, E: fmt::Display>(
     store: &Store<K>,
-    decode: impl Fn(W) -> Result<K, String>,
+    decode: impl Fn(W) -> Result<K, E>,
     object: W,
     initial: bool,
     on_change: &mut impl FnMut(Change<'_, K>),
@@ -575,7 +578,7 @@ fn take<W: StoredObject, K: StoredObject>(
         Err(error) => {
             // Acting on an older version of what can no longer be read would be acting blindly.
             store.end(&key, None);
-            on_change(Change::Undecodable { key: &key, error: &error });
+            on_change(Change::Undecodable { key: &key, error: &error.to_string() });
         }
     }
 }

@@ -153,7 +153,7 @@ impl Scale<'_> {
         let what = format!("{count} sidecars updated in place, maxUnavailable 20 %");
         self.beside(&what, "1.2x", &times[1], ("bare writes", &times[0]));
         self.rows.row(&format!("{what}: most that were not ready"), &at_once.to_string(), most.to_string());
-        if let Some(text) = super::spread(&written, |value| format!("{value:.2}"), "") {
+        if let Some(text) = super::of_rounds(&written, |value| format!("{value:.2}"), "") {
             self.rows.row("API writes per updated Pod, besides Events", "2", text);
         }
         Ok(())

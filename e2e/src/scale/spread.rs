@@ -221,8 +221,8 @@ impl Scale<'_> {
             self.rows.row(&format!("{what}: added, {pace} a second, beside {who}"), targets.0, value);
             let ratios: Vec<f64> = with.rates.iter().zip(&beside.rates).map(|(with, other)| with / other).collect();
             let rates =
-                |rates: &[f64]| super::spread(rates, |rate| format!("{rate:.0}"), " a second").unwrap_or_default();
-            if let Some(ratio) = super::spread(&ratios, |ratio| format!("{ratio:.2}"), "x") {
+                |rates: &[f64]| super::of_rounds(rates, |rate| format!("{rate:.0}"), " a second").unwrap_or_default();
+            if let Some(ratio) = super::of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x") {
                 let value = format!("{ratio}: {}, beside {}", rates(&with.rates), rates(&beside.rates));
                 self.rows.row(&format!("{what}: throughput, beside {who}"), targets.1, value);
             }

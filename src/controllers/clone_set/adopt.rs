@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of};
+use super::{CloneSetJob, Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     controllers::{BY_CONTROLLER, BY_NAMESPACE},
     domain::{
-        kinds::clone_set::{adopt::Adoption, make},
+        kinds::clone_set::adopt::Adoption,
         workload::owner::OwnerRef,
     },
     k8s::{claim::ClaimView, pod::PodView, selector},
@@ -21,17 +21,16 @@ use crate::{
 impl Controller {
     /// Adopts the CloneSet's own Pods and claims. One that cannot be keeps nothing from being done but the creation of a Pod in
     /// its place, see [`Self::orphans`].
-    pub(super) async fn adopt(&self, clone_set: &CloneSet, pass: &mut Pass) {
+    pub(super) async fn adopt(&self, job: &CloneSetJob, pass: &mut Pass) {
+        let CloneSetJob { key, clone_set, owner, .. } = job;
         let Some(adoption) = Adoption::of(clone_set) else { return };
-        let key = ObjectKey::of(clone_set);
-        if !self.memories.has_searched(&key) {
+        if !self.memories.has_searched(key) {
             pass.has_written = true;
             if let Err(error) = self.search(clone_set, &key.namespace).await {
                 return pass.note(Err(error), |outcome| &mut outcome.scale_error);
             }
-            self.memories.keep_searched(&key);
+            self.memories.keep_searched(key);
         }
-        let owner = &make::owner(clone_set);
         let pods = self.orphaned_pods(&adoption, &key.namespace);
         let (mut done, failure) = each(pods, |pod| async move { self.adopt_pod(owner, &pod).await }).await;
         let claims = self.orphaned_claims(clone_set, &adoption, &key.namespace);
@@ -49,11 +48,10 @@ impl Controller {
 
     /// For how many Pods others are there that the CloneSet is still to adopt: these are not created a second time. While
     /// nobody has looked for such Pods, none is created.
-    pub(super) fn orphans(&self, clone_set: &CloneSet) -> usize {
-        let Some(adoption) = Adoption::of(clone_set) else { return 0 };
-        let key = ObjectKey::of(clone_set);
-        match self.memories.has_searched(&key) {
-            true => self.orphaned_pods(&adoption, &key.namespace).len(),
+    pub(super) fn orphans(&self, job: &CloneSetJob) -> usize {
+        let Some(adoption) = Adoption::of(&job.clone_set) else { return 0 };
+        match self.memories.has_searched(&job.key) {
+            true => self.orphaned_pods(&adoption, &job.key.namespace).len(),
             false => usize::MAX,
         }
     }

@@ -8,15 +8,12 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{CloneSetObjects, Controller, Pass, Resolved};
+use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved};
 use crate::{
     api::apps::clone_set::CloneSet,
-    domain::{
-        kinds::clone_set::make,
-        pod::{
-            lifecycle::State,
-            refresh::{self, Refresh},
-        },
+    domain::pod::{
+        lifecycle::State,
+        refresh::{self, Refresh},
     },
     k8s::{pod::PodView, selector::Selector, time::Now},
     runtime::{
@@ -43,20 +40,20 @@ pub(super) enum Tried {
 
 impl Controller {
     /// Lets go of Pods that the selector does not match any more; see [`Self::adopt`] for others.
-    pub(super) async fn release(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> kube::Result<bool> {
-        let selector = match Selector::of(&clone_set.spec.selector) {
+    pub(super) async fn release(&self, job: &CloneSetJob, seen: &CloneSetObjects) -> kube::Result<bool> {
+        let selector = match Selector::of(&job.spec.selector) {
             Ok(selector) if !selector.is_empty() => selector,
             // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
             _ => return Ok(false),
         };
-        let owner = make::owner(clone_set);
+        let owner = &job.owner;
         let (mut released, mut failure) = (false, None);
         for pod in seen.views.iter().filter(|pod| !selector.matches(&pod.labels)) {
-            if let Err(error) = self.pods.release(&owner, pod).await {
+            if let Err(error) = self.pods.release(owner, pod).await {
                 failure = failure.or(Some(error));
                 continue;
             }
-            self.pods.normal(&owner, "Released", &format!("Pod {} no longer matches the selector", pod.name()));
+            self.pods.normal(owner, "Released", &format!("Pod {} no longer matches the selector", pod.name()));
             released = true;
         }
         failure.map_or(Ok(released), Err)
@@ -65,31 +62,31 @@ impl Controller {
     /// Moves a Pod to another state: for most of them it waits for its hook there.
     pub(super) async fn move_to(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         pod: &PodView,
         state: State,
         restore: bool,
     ) -> kube::Result<bool> {
-        self.in_place.move_to(pod, state, clone_set.spec.lifecycle.as_ref(), restore).await
+        self.in_place.move_to(pod, state, job.spec.hooks(), restore).await
     }
 
     /// Brings every Pod's own state up to date.
     pub(super) async fn refresh_all(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         resolved: &Resolved,
         seen: &CloneSetObjects,
         pass: &mut Pass,
     ) {
         let now = clock::now();
-        let lifecycle = clone_set.spec.lifecycle.as_ref();
-        let generation = clone_set.metadata.generation.unwrap_or_default();
+        let by = Refreshing { owner: &job.owner, lifecycle: job.spec.hooks(), update_revision: &resolved.update };
+        let generation = job.clone_set.metadata.generation.unwrap_or_default();
         // Beside the pass they are refreshed by the revision of this spec, if that is known.
         let singly = !wake::pause(seen.views.len()).is_zero()
-            && self.memories.update_revision(&ObjectKey::of(clone_set), generation).is_some();
+            && self.memories.update_revision(&job.key, generation).is_some();
         let mut work = Vec::new();
         for view in &seen.views {
-            match refresh::refresh(view, None, lifecycle, &resolved.update, now) {
+            match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {
                 Refresh::Nothing => {}
                 Refresh::Wait { after, for_what } => {
                     tracing::debug!(pod = view.name(), for_what, "waits");
@@ -101,7 +98,7 @@ impl Controller {
             }
         }
         let (done, failure) = each(work, |(view, needed): (Arc<PodView>, Refresh)| async move {
-            self.refresh_one(clone_set, &resolved.update, &view, needed, now).await
+            self.refresh_one(&job.key, by, &view, needed, now).await
         })
         .await;
         let mut written = false;
@@ -118,29 +115,23 @@ impl Controller {
 
     pub(super) async fn refresh_one(
         &self,
-        clone_set: &CloneSet,
-        update_revision: &str,
+        key: &ObjectKey,
+        by: Refreshing<'_>,
         view: &Arc<PodView>,
         needed: Refresh,
         now: Now,
     ) -> kube::Result<Refreshed> {
-        let key = ObjectKey::of(clone_set);
-        let by = Refreshing {
-            owner: &make::owner(clone_set),
-            lifecycle: clone_set.spec.lifecycle.as_ref(),
-            update_revision,
-        };
-        let waits_in = self.memories.waits_in(&key, view.uid());
+        let waits_in = self.memories.waits_in(key, view.uid());
         let refreshed = self.in_place.refresh(by, view, needed, waits_in.as_deref(), now).await?;
         if let Refreshed::Waits(waiting) = &refreshed {
-            self.memories.keep_waiting(&key, view.uid(), &waiting.version);
+            self.memories.keep_waiting(key, view.uid(), &waiting.version);
         }
         Ok(refreshed)
     }
 
     /// Drops names from `podsToDelete` whose Pods are gone. Only if the list is still the one we looked at.
-    pub(super) async fn forget_names(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> kube::Result<()> {
-        let listed = &clone_set.spec.scale_strategy.pods_to_delete;
+    pub(super) async fn forget_names(&self, job: &CloneSetJob, seen: &CloneSetObjects) -> kube::Result<()> {
+        let listed = &job.spec.pods_to_delete;
         let left: Vec<&String> = listed.iter().filter(|name| seen.view(name).is_some()).collect();
         if left.len() == listed.len() {
             return Ok(());
@@ -152,9 +143,8 @@ impl Controller {
         };
         let patch = json!([{"op": "test", "path": path, "value": listed}, change]);
         let patch: json_patch::Patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
-        let key = ObjectKey::of(clone_set);
-        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        match api.patch(&key.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
+        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
+        match api.patch(&job.key.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
             Ok(newer) => {
                 self.clone_sets.upsert(newer);
                 Ok(())

@@ -44,15 +44,17 @@ use crate::{
         kinds::clone_set::{
             make,
             plan::{self, Gates},
+            spec::Spec,
             status::{self, Outcome},
         },
         pod::refresh::{self, Refresh},
+        workload::owner::OwnerRef,
     },
     k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector},
     runtime::{
         claim_control::ClaimControl,
         clock,
-        in_place::{InPlace, Refreshed},
+        in_place::{InPlace, Refreshed, Refreshing},
         pass,
         pod_control::PodControl,
         pod_template,
@@ -125,6 +127,25 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 
 fn uid_of(clone_set: &CloneSet) -> &str {
     clone_set.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// A CloneSet in one pass.
+struct CloneSetJob {
+    key: ObjectKey,
+    clone_set: Arc<CloneSet>,
+    spec: Spec,
+    owner: OwnerRef,
+}
+
+impl CloneSetJob {
+    fn of(clone_set: Arc<CloneSet>) -> Self {
+        Self {
+            key: ObjectKey::of(clone_set.as_ref()),
+            spec: Spec::of(&clone_set),
+            owner: make::owner(&clone_set),
+            clone_set,
+        }
+    }
 }
 
 impl Controller {
@@ -222,11 +243,13 @@ impl Controller {
         let generation = clone_set.metadata.generation.unwrap_or_default();
         let Some(update) = self.memories.update_revision(&owner, generation) else { return Ok(Requeue::Await) };
         let now = clock::now();
-        let needed = refresh::refresh(&pod, None, clone_set.spec.lifecycle.as_ref(), &update, now);
+        let lifecycle = Spec::hooks_of(&clone_set);
+        let needed = refresh::refresh(&pod, None, lifecycle, &update, now);
         if !matches!(needed, Refresh::Status(_)) {
             return Ok(Requeue::Await);
         }
-        match self.refresh_one(&clone_set, &update, &pod, needed, now).await? {
+        let by = Refreshing { owner: &make::owner(&clone_set), lifecycle, update_revision: &update };
+        match self.refresh_one(&owner, by, &pod, needed, now).await? {
             Refreshed::Written => {
                 self.wake(&owner, None);
                 Ok(Requeue::After(Duration::ZERO))
@@ -244,22 +267,24 @@ impl Controller {
         }
         self.memories.enter(key, uid_of(&clone_set));
         let Some(clone_set) = self.defaulted(clone_set.clone()).await else {
-            return self.without_revision(&clone_set, Ok(Requeue::After(pod_template::ASK_AGAIN))).await;
+            let then = Ok(Requeue::After(pod_template::ASK_AGAIN));
+            return self.without_revision(&CloneSetJob::of(clone_set), then).await;
         };
-        let resolved = match self.resolve(&clone_set).await {
+        let job = CloneSetJob::of(clone_set);
+        let resolved = match self.resolve(&job).await {
             Ok(resolved) => resolved,
-            Err(error) => return self.without_revision(&clone_set, Err(error)).await,
+            Err(error) => return self.without_revision(&job, Err(error)).await,
         };
-        let seen = self.see(&clone_set);
-        let pods = seen.pods.len().max(usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0));
+        let seen = self.see(&job);
+        let pods = seen.pods.len().max(usize::try_from(job.spec.replicas).unwrap_or(0));
         self.memories.keep_pods(key, pods);
         let mut pass = Pass::default();
-        let seen = self.act(&clone_set, &resolved, seen, &mut pass).await;
-        pass.next.look_after(self.record(&clone_set, &resolved, &seen, &pass).await?);
+        let seen = self.act(&job, &resolved, seen, &mut pass).await;
+        pass.next.look_after(self.record(&job, &resolved, &seen, &pass).await?);
         pass.next.look_after(seen.next_look);
-        pass.next.note(self.forget_names(&clone_set, &seen).await.map(|()| false));
-        let resolved = self.as_recorded(&clone_set, resolved);
-        pass.next.note(self.tidy(&clone_set, &resolved, &seen).await.map(|()| false));
+        pass.next.note(self.forget_names(&job, &seen).await.map(|()| false));
+        let resolved = self.as_recorded(&job, resolved);
+        pass.next.note(self.tidy(&job, &resolved, &seen).await.map(|()| false));
         if pass.next.error.is_none() && pass.next.next_look().is_none() {
             // Everything is as it should be, maybe for weeks: it costs no memory.
             drop(self.memories.take_found(key));
@@ -269,22 +294,23 @@ impl Controller {
 
     /// A pass while nobody can say which revision is wanted: updates in place that have begun get to their end, or their Pods
     /// would stay out of service. `then` is when, or why, it is tried again.
-    async fn without_revision(&self, clone_set: &CloneSet, then: kube::Result<Requeue>) -> kube::Result<Requeue> {
+    async fn without_revision(&self, job: &CloneSetJob, then: kube::Result<Requeue>) -> kube::Result<Requeue> {
         let mut pass = Pass::default();
         match then {
             Ok(then) => pass.next.look_after(then.after()),
             Err(error) => drop(pass.next.note(Err(error))),
         }
-        let update = clone_set.status.as_ref().map(|status| status.update_revision.clone()).unwrap_or_default();
+        let status = job.clone_set.status.as_ref();
+        let update = status.map(|status| status.update_revision.clone()).unwrap_or_default();
         let recorded = Resolved { update, ..Resolved::default() };
-        self.refresh_all(clone_set, &recorded, &self.see(clone_set), &mut pass).await;
-        pass.next.end(|after| self.queue.add_after(ObjectKey::of(clone_set), after))
+        self.refresh_all(job, &recorded, &self.see(job), &mut pass).await;
+        pass.next.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 
     /// The revisions, with the current one that the status names by now. A pass over no Pods ends a roll-out at once, and
     /// nothing wakes the CloneSet for that write. If it did not get through, the one before still counts.
-    fn as_recorded(&self, clone_set: &CloneSet, resolved: Resolved) -> Resolved {
-        let now = self.clone_sets.get(&ObjectKey::of(clone_set));
+    fn as_recorded(&self, job: &CloneSetJob, resolved: Resolved) -> Resolved {
+        let now = self.clone_sets.get(&job.key);
         let recorded = now.as_ref().and_then(|now| Some(now.status.as_ref()?.current_revision.as_str()));
         let known = recorded.and_then(|name| resolved.find(name)).map(|known| known.name.clone());
         Resolved { current: known.unwrap_or(resolved.current), ..resolved }
@@ -296,35 +322,35 @@ impl Controller {
     /// or moved to another state must not be counted or written as it was.
     async fn act(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         resolved: &Resolved,
         seen: CloneSetObjects,
         pass: &mut Pass,
     ) -> CloneSetObjects {
-        pass.note(self.release(clone_set, &seen).await, |outcome| &mut outcome.scale_error);
-        self.adopt(clone_set, pass).await;
-        let mut seen = self.see_writes(clone_set, seen, pass);
-        pass.next.look_after(self.pre_download(clone_set, resolved, &seen).await);
-        if clone_set.spec.scale_strategy.disable_pvc_reuse {
+        pass.note(self.release(job, &seen).await, |outcome| &mut outcome.scale_error);
+        self.adopt(job, pass).await;
+        let mut seen = self.see_writes(job, seen, pass);
+        pass.next.look_after(self.pre_download(job, resolved, &seen).await);
+        if !job.spec.reuses_claims {
             // Ids of claims that go are not used again in this pass.
-            pass.note(self.drop_claims(clone_set, &seen).await, |outcome| &mut outcome.scale_error);
+            pass.note(self.drop_claims(job, &seen).await, |outcome| &mut outcome.scale_error);
         }
         if pass.next.may_go_on() {
-            let scaled = self.scale(clone_set, resolved, &seen, pass).await;
-            seen = self.see_writes(clone_set, seen, pass);
-            self.refresh_all(clone_set, resolved, &seen, pass).await;
+            let scaled = self.scale(job, resolved, &seen, pass).await;
+            seen = self.see_writes(job, seen, pass);
+            self.refresh_all(job, resolved, &seen, pass).await;
             if !scaled {
-                seen = self.see_writes(clone_set, seen, pass);
-                self.update(clone_set, resolved, &seen, pass).await;
+                seen = self.see_writes(job, seen, pass);
+                self.update(job, resolved, &seen, pass).await;
             }
-            self.report_refusals(clone_set, pass);
+            self.report_refusals(job, pass);
         }
-        self.see_writes(clone_set, seen, pass)
+        self.see_writes(job, seen, pass)
     }
 
     /// The same, or what the stores hold now, if this pass has written since it looked at them.
-    fn see_writes(&self, clone_set: &CloneSet, seen: CloneSetObjects, pass: &mut Pass) -> CloneSetObjects {
-        if std::mem::take(&mut pass.has_written) { self.see(clone_set) } else { seen }
+    fn see_writes(&self, job: &CloneSetJob, seen: CloneSetObjects, pass: &mut Pass) -> CloneSetObjects {
+        if std::mem::take(&mut pass.has_written) { self.see(job) } else { seen }
     }
 
     /// The CloneSet with a template as admission would have stored it. It was not asked when it was away, and Pods must
@@ -358,18 +384,18 @@ impl Controller {
 
     fn observed<'a>(
         &self,
-        clone_set: &'a CloneSet,
+        job: &'a CloneSetJob,
         resolved: &'a Resolved,
         seen: &'a CloneSetObjects,
         constraints: &'a [crate::domain::pod::order::Constraint<'a>],
     ) -> plan::ObservedCloneSet<'a> {
         plan::ObservedCloneSet {
-            clone_set,
+            spec: &job.spec,
             pods: &seen.pods,
             update_revision: &resolved.update,
             current_revision: &resolved.current,
             excludes_preparing_delete: self.context.settings.exclude_preparing_delete
-                || clone_set.labels().get(labels::EXCLUDE_PREPARING_DELETE).is_some_and(|value| value == "true"),
+                || job.clone_set.labels().get(labels::EXCLUDE_PREPARING_DELETE).is_some_and(|value| value == "true"),
             constraints,
             gates: self.gates(),
         }
@@ -379,14 +405,14 @@ impl Controller {
     /// they are the last word.
     async fn record(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         resolved: &Resolved,
         seen: &CloneSetObjects,
         pass: &Pass,
     ) -> kube::Result<Option<Duration>> {
         let now = clock::now();
-        let key = ObjectKey::of(clone_set);
-        let selector = selector::text_of(&clone_set.spec.selector);
+        let (clone_set, spec) = (&*job.clone_set, &job.spec);
+        let selector = selector::text_of(&spec.selector);
         let revisions = (resolved.current.as_str(), resolved.update.as_str());
         let outcome = Outcome {
             kept: pass.refusals.first().map(|(pod, why)| refusals::kept(&pod.name, &why)),
@@ -394,17 +420,17 @@ impl Controller {
         };
         let terminating = seen.inactive.iter().filter(|pod| pod.is_deleting()).count();
         let pods = (seen.pods.as_slice(), terminating);
-        let (mut wanted, requeue) = status::status(clone_set, pods, revisions, selector, &outcome, now.wall);
+        let (mut wanted, requeue) = status::status((clone_set, spec), pods, revisions, selector, &outcome, now.wall);
         wanted.collision_count = Some(resolved.collisions);
         let recorded = clone_set.status.clone().unwrap_or_default();
-        let can_wait = status::only_counts(&recorded, &wanted) && !is_settled(clone_set, &wanted);
-        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let can_wait = status::only_counts(&recorded, &wanted) && !is_settled(spec, &wanted);
+        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
         let to = (&api, self.clone_sets.as_ref());
         let outcome = self.statuses.write(to, clone_set, (&recorded, &wanted), can_wait, now).await?;
         if let status_writer::Outcome::Written(_) = outcome
             && let Some(message) = status::deadline_passed(&recorded, &wanted)
         {
-            self.pods.warning(&make::owner(clone_set), "ProgressDeadlineExceeded", &message);
+            self.pods.warning(&job.owner, "ProgressDeadlineExceeded", &message);
         }
         Ok([requeue, outcome.look_after()].into_iter().flatten().min())
     }
@@ -432,8 +458,7 @@ impl Pass {
 }
 
 /// Whether the status says that everything is done: somebody may wait for that.
-fn is_settled(clone_set: &CloneSet, status: &CloneSetStatus) -> bool {
-    let replicas = clone_set.spec.replicas.unwrap_or(1);
+fn is_settled(spec: &Spec, status: &CloneSetStatus) -> bool {
     let all = [status.replicas, status.ready_replicas, status.available_replicas];
-    all.iter().all(|count| *count == replicas) && status.updated_ready_replicas >= status.expected_updated_replicas
+    all.iter().all(|count| *count == spec.replicas) && status.updated_ready_replicas >= status.expected_updated_replicas
 }

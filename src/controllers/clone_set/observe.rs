@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use super::{CLAIMS_BY_OWNER, Controller, uid_of};
+use super::{CLAIMS_BY_OWNER, CloneSetJob, Controller};
 use crate::{
-    api::{apps::clone_set::CloneSet, labels},
+    api::labels,
     controllers::BY_CONTROLLER,
     domain::{
         kinds::clone_set::plan::{OwnMark, Pod},
@@ -15,7 +15,7 @@ use crate::{
         },
     },
     k8s::{claim::ClaimView, pod::PodView, time::Now},
-    runtime::{clock, wake, watches::ObjectKey},
+    runtime::{clock, wake},
 };
 
 /// Value of the label `specified-delete` where we write it.
@@ -60,25 +60,24 @@ impl Found {
 }
 
 impl Controller {
-    pub(super) fn see(&self, clone_set: &CloneSet) -> CloneSetObjects {
+    pub(super) fn see(&self, job: &CloneSetJob) -> CloneSetObjects {
         let now = clock::now();
-        let mut all = self.context.pods.by_index(&BY_CONTROLLER, uid_of(clone_set));
+        let mut all = self.context.pods.by_index(&BY_CONTROLLER, &job.owner.uid);
         // Whoever may create Pods in another namespace can write the UID into them.
-        all.retain(|pod| Some(pod.namespace()) == clone_set.metadata.namespace.as_deref());
+        all.retain(|pod| pod.namespace() == &*job.key.namespace);
         let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| pod.is_active());
-        let mut claims = self.claims.by_index(&CLAIMS_BY_OWNER, uid_of(clone_set));
+        let mut claims = self.claims.by_index(&CLAIMS_BY_OWNER, &job.owner.uid);
         claims.retain(|claim| !claim.is_deleting());
-        let key = ObjectKey::of(clone_set);
-        let mut found = self.memories.take_found(&key);
-        if found.generation != clone_set.metadata.generation {
-            found = Found { generation: clone_set.metadata.generation, pods: Vec::new() };
+        let generation = job.clone_set.metadata.generation;
+        let mut found = self.memories.take_found(&job.key);
+        if found.generation != generation {
+            found = Found { generation, pods: Vec::new() };
         }
         let is_large = !wake::pause(views.len()).is_zero();
         let mut before = found.pods.into_iter().peekable();
         let mut stays = Vec::new();
         // Both may be long: a set, and no search in a list for each Pod.
-        let listed = &clone_set.spec.scale_strategy.pods_to_delete;
-        let listed: HashSet<&str> = listed.iter().map(String::as_str).collect();
+        let listed: HashSet<&str> = job.spec.pods_to_delete.iter().map(String::as_str).collect();
         let mut next_look: Option<Duration> = None;
         let mut pods = Vec::with_capacity(views.len());
         for view in &views {
@@ -87,7 +86,7 @@ impl Controller {
             let (pod, look) = match before.next_if(|(old, _)| Arc::ptr_eq(old, view)) {
                 Some((_, pod)) => (pod, None),
                 None => {
-                    let (pod, look) = facts(view, clone_set, &listed, now);
+                    let (pod, look) = facts(view, job.spec.min_ready_seconds, &listed, now);
                     (Arc::new(pod), look)
                 }
             };
@@ -98,14 +97,14 @@ impl Controller {
             pods.push(pod);
         }
         let found = Found { pods: stays, ..found };
-        self.memories.keep_found(&key, found);
-        CloneSetObjects { pods, views, inactive, claims, orphans: self.orphans(clone_set), next_look }
+        self.memories.keep_found(&job.key, found);
+        CloneSetObjects { pods, views, inactive, claims, orphans: self.orphans(job), next_look }
     }
 }
 
 /// A Pod as the rules see it, and when to look at it again. `listed` is `podsToDelete`.
-fn facts(view: &PodView, clone_set: &CloneSet, listed: &HashSet<&str>, now: Now) -> (Pod, Option<Duration>) {
-    let until = until_ready_for_long(view, clone_set.spec.min_ready_seconds, now);
+fn facts(view: &PodView, min_ready_seconds: i32, listed: &HashSet<&str>, now: Now) -> (Pod, Option<Duration>) {
+    let until = until_ready_for_long(view, min_ready_seconds, now);
     let state = state_of(view);
     let in_service = state.is_in_service();
     let pod = Pod {

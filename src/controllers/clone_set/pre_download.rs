@@ -4,21 +4,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Controller, Resolved, observe::CloneSetObjects};
+use super::{CloneSetJob, Controller, Resolved, observe::CloneSetObjects};
 use crate::{
-    api::{apps::clone_set::CloneSet, feature_gates::gate},
+    api::feature_gates::gate,
     domain::{
         kinds::clone_set::{
-            make,
             one_update::{self, Rules},
-            pre_download, status,
+            pre_download,
+            spec::Invalid,
+            status,
         },
-        workload::{
-            pre_download::{self as rules, Decision},
-            rollout::Invalid,
-        },
+        workload::pre_download::{self as rules, Decision},
     },
-    runtime::{pre_download::Update, watches::ObjectKey},
+    runtime::pre_download::Update,
 };
 
 impl Controller {
@@ -27,7 +25,7 @@ impl Controller {
     /// Pods are counted here, not taken from the status: the status that this pass writes wakes nobody.
     pub(super) async fn pre_download(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         resolved: &Resolved,
         seen: &CloneSetObjects,
     ) -> Option<Duration> {
@@ -35,25 +33,26 @@ impl Controller {
         if !gates.enabled(gate::PRE_DOWNLOAD) || !gates.enabled(gate::KRUISE_DAEMON) {
             return None;
         }
-        let (key, owner) = (ObjectKey::of(clone_set), make::owner(clone_set));
-        let notes = self.memories.pre_download(&key);
+        let notes = self.memories.pre_download(&job.key);
         let (from, to) = (resolved.current.as_str(), resolved.update.as_str());
-        let update = Update { owner: &owner, generation: clone_set.metadata.generation.unwrap_or_default(), from, to };
+        let metadata = &job.clone_set.metadata;
+        let update = Update { owner: &job.owner, generation: metadata.generation.unwrap_or_default(), from, to };
         let decide = async |object: &Value| {
-            let resolved = self.with_known(clone_set, resolved).await?;
+            let resolved = self.with_known(job, resolved).await?;
             let template = resolved.template(from).unwrap_or_default();
             // What the API server can resize matters to no image.
             let changes = Rules::of(self.in_place.allowed(gates).await.unwrap_or_default(), gates);
             let known = resolved.known.as_deref().map(Vec::as_slice).unwrap_or_default();
-            let in_place = one_update::difference(clone_set, known, (from, to), changes).map(drop);
+            let in_place = one_update::difference(&job.spec, known, (from, to), changes).map(drop);
             let ready = status::updated_ready(&seen.pods, to);
-            Ok(match pre_download::observed(clone_set, &owner, (&template, object), ready, in_place) {
+            let (annotations, templates) = (metadata.annotations.as_ref(), (&template, object));
+            Ok(match pre_download::observed(&job.spec, &job.owner, annotations, templates, ready, in_place) {
                 Ok(observed) => rules::decide(&observed),
                 Err(Invalid(why)) => Decision::Refuse(why),
             })
         };
         let (notes, again) = self.pre_downloads.run(update, notes, decide).await;
-        self.memories.keep_pre_download(&key, notes);
+        self.memories.keep_pre_download(&job.key, notes);
         again
     }
 }

@@ -9,9 +9,9 @@ use std::{
 use ring::rand::SecureRandom;
 use serde_json::{Value, json};
 
-use super::{CloneSetObjects, Controller, Pass, Resolved, apply::Tried, uid_of};
+use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved, apply::Tried};
 use crate::{
-    api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
+    api::{feature_gates::gate, labels},
     budgets::refusals::{Refusals, Verdict},
     domain::{
         budgets::unavailable::Operation,
@@ -45,17 +45,16 @@ impl Controller {
     /// What is refused ends nothing.
     pub(super) async fn scale(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         resolved: &Resolved,
         seen: &CloneSetObjects,
         pass: &mut Pass,
     ) -> bool {
-        let zones = self.zones(clone_set, seen);
+        let zones = self.zones(job, seen);
         let constraints: Vec<Constraint<'_>> = zones.iter().map(|(key, values)| Constraint { key, values }).collect();
         let mut pods = seen.pods.clone();
         loop {
-            let observed =
-                plan::ObservedCloneSet { pods: &pods, ..self.observed(clone_set, resolved, seen, &constraints) };
+            let observed = plan::ObservedCloneSet { pods: &pods, ..self.observed(job, resolved, seen, &constraints) };
             let ScalePlan { cancels, create, deletions, room, limited } = match scale::scale(&observed) {
                 Ok(plan) => plan,
                 Err(rollout::Invalid(why)) => {
@@ -65,13 +64,13 @@ impl Controller {
                     return true;
                 }
             };
-            self.report_limit(clone_set, limited);
+            self.report_limit(job, limited);
             let deletions: VecDeque<Leaving> =
                 deletions.iter().filter_map(|deletion| leaving(seen, deletion)).collect();
-            let (cancelled, refused) = self.cancel(clone_set, seen, cancels, pass).await;
+            let (cancelled, refused) = self.cancel(job, seen, cancels, pass).await;
             let created = match create {
                 Some(create) => {
-                    let (done, failure) = self.create(clone_set, resolved, seen, create).await;
+                    let (done, failure) = self.create(job, resolved, seen, create).await;
                     note(pass, done, failure).0
                 }
                 None => false,
@@ -80,17 +79,17 @@ impl Controller {
                 return true;
             }
             if refused.is_empty() {
-                return self.delete_some(clone_set, seen, deletions, room, pass).await;
+                return self.delete_some(job, seen, deletions, room, pass).await;
             }
             // Each round there are fewer that can be refused.
-            pods = scale::as_if_cancelled(clone_set, &pods, &refused);
+            pods = scale::as_if_cancelled(&job.spec, &pods, &refused);
         }
     }
 
     /// Cancels what is not wanted any more. Whether something was done, or may have been done, and what was refused.
     async fn cancel(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         seen: &CloneSetObjects,
         cancels: Vec<Cancel>,
         pass: &mut Pass,
@@ -99,8 +98,8 @@ impl Controller {
         for cancel in cancels {
             let Some(pod) = seen.view(cancel.pod()) else { continue };
             let result = match &cancel {
-                Cancel::Deletion { state, .. } => self.move_to(clone_set, pod, state.clone(), false).await,
-                Cancel::Mark { label, .. } => self.unmark(clone_set, pod, *label).await,
+                Cancel::Deletion { state, .. } => self.move_to(job, pod, state.clone(), false).await,
+                Cancel::Mark { label, .. } => self.unmark(job, pod, *label).await,
             };
             let (done, failure) = result.map_or_else(|error| (false, Some(error)), |done| (done, None));
             let (done, is_refused) = note(pass, done, failure);
@@ -115,7 +114,7 @@ impl Controller {
     /// Deletes or announces Pods, the first ones first, as many as find room. True: as for [`Self::scale`].
     async fn delete_some(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         seen: &CloneSetObjects,
         mut left: VecDeque<Leaving>,
         mut room: Room,
@@ -126,7 +125,7 @@ impl Controller {
         }
         let refusals = &pass.refusals;
         let try_one = |Leaving { charge, view, held }: Leaving| async move {
-            let tried = self.delete_or_announce(clone_set, seen, &view, held, refusals).await;
+            let tried = self.delete_or_announce(job, seen, &view, held, refusals).await;
             Ok::<_, Infallible>((charge, tried))
         };
         let (mut changed, mut unsure, mut failure) = (false, false, None);
@@ -157,14 +156,14 @@ impl Controller {
 
     async fn delete_or_announce(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         seen: &CloneSetObjects,
         view: &Arc<PodView>,
         held: bool,
         refusals: &Refusals,
     ) -> kube::Result<Tried> {
         let asked = match held {
-            true => clone_set.spec.lifecycle.as_ref().and_then(steps::announced_deletion),
+            true => steps::announced_deletion(&job.spec.lifecycle),
             false => Some(Operation::Delete),
         };
         if let Some(operation) = asked {
@@ -175,8 +174,8 @@ impl Controller {
             }
         }
         let done = match held {
-            true => self.move_to(clone_set, view, State::PreparingDelete, false).await?,
-            false => self.delete(clone_set, view, seen).await.map(|()| true)?,
+            true => self.move_to(job, view, State::PreparingDelete, false).await?,
+            false => self.delete(job, view, seen).await.map(|()| true)?,
         };
         Ok(if done { Tried::Done } else { Tried::Nothing })
     }
@@ -184,23 +183,23 @@ impl Controller {
     /// Makes Pods: on the current revision, then on the update revision. Whether anything was done, and the first failure.
     async fn create(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         resolved: &Resolved,
         seen: &CloneSetObjects,
         Create { current, update }: Create,
     ) -> (bool, Option<kube::Error>) {
         let known = match current {
             0 => Ok(resolved.clone()),
-            _ => self.with_known(clone_set, resolved).await,
+            _ => self.with_known(job, resolved).await,
         };
         let resolved = match known {
             Ok(resolved) => resolved,
             Err(error) => return (false, Some(error)),
         };
-        let claimed: BTreeSet<&str> = if clone_set.spec.scale_strategy.disable_pvc_reuse {
-            BTreeSet::new()
-        } else {
+        let claimed: BTreeSet<&str> = if job.spec.reuses_claims {
             seen.claims.iter().map(|claim| claim.instance_id.as_str()).filter(|id| !id.is_empty()).collect()
+        } else {
+            BTreeSet::new()
         };
         let wanted = (current + update).saturating_sub(seen.orphans).min(MOST_PER_PASS);
         // A Pod that has failed gives its id and its claims to its successor, which has its name too: it has to go first.
@@ -209,17 +208,17 @@ impl Controller {
             seen.inactive.iter().filter(has_claims).partition(|pod| pod.is_deleting());
         let (mut done, mut failure) = (false, None);
         for pod in failed.iter().take(wanted) {
-            match self.delete_pod(clone_set, pod).await {
+            match self.delete_pod(job, pod).await {
                 Ok(()) => done = true,
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         // A Pod that is on its way out still has its claims: its successor waits for them, and is woken when it is gone.
-        let ending = if make::has_claims(clone_set) { ending.len() } else { 0 };
+        let ending = if job.spec.claim_templates.is_empty() { 0 } else { ending.len() };
         let count = wanted.saturating_sub(ending + failed.len());
         if count > 0 {
-            let pods = self.new_pods(clone_set, &resolved, seen, &claimed, (count, current));
-            let (made, error) = self.create_all(clone_set, seen, pods).await;
+            let pods = self.new_pods(job, &resolved, seen, &claimed, (count, current));
+            let (made, error) = self.create_all(job, seen, pods).await;
             done |= made > 0;
             failure = failure.or(error);
         }
@@ -229,21 +228,20 @@ impl Controller {
     /// Pods to be made, with their instance ids: the first `current` of them on the current revision.
     fn new_pods(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         resolved: &Resolved,
         seen: &CloneSetObjects,
         claimed: &BTreeSet<&str>,
         (count, current): (usize, usize),
     ) -> Vec<(String, Value)> {
         let mut unusable: BTreeSet<&str> = seen.views.iter().chain(&seen.inactive).map(|pod| id_of(pod)).collect();
-        if clone_set.spec.scale_strategy.disable_pvc_reuse {
+        if !job.spec.reuses_claims {
             unusable.extend(seen.claims.iter().map(|claim| claim.instance_id.as_str()));
         }
         // A Pod that was let go keeps its name, and goes on using the claims.
-        let key = ObjectKey::of(clone_set);
         let is_taken = |id: &&str| {
-            let name = make::pod_name(&key.name, id);
-            self.context.pods.get(&ObjectKey::new(&key.namespace, &name)).is_some()
+            let name = make::pod_name(&job.key.name, id);
+            self.context.pods.get(&ObjectKey::new(&job.key.namespace, &name)).is_some()
         };
         unusable.extend(claimed.iter().copied().filter(is_taken));
         let random = ring::rand::SystemRandom::new();
@@ -258,10 +256,11 @@ impl Controller {
         let now = clock::now();
         let current_template = if current > 0 { resolved.template(&resolved.current) } else { None };
         let pod = |(i, id): (usize, String)| {
-            let pod = match &current_template {
-                Some(template) if i < current => make::pod(clone_set, template, &resolved.current, &id, short, now),
-                _ => make::pod(clone_set, &clone_set.spec.template, &resolved.update, &id, short, now),
+            let revision = match &current_template {
+                Some(template) if i < current => (template, resolved.current.as_str()),
+                _ => (&job.spec.template, resolved.update.as_str()),
             };
+            let pod = make::pod(&job.owner, &job.spec, revision, &id, short, now);
             (id, pod)
         };
         ids.into_iter().enumerate().map(pod).collect()
@@ -269,74 +268,72 @@ impl Controller {
 
     async fn create_all(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         seen: &CloneSetObjects,
         pods: Vec<(String, Value)>,
     ) -> (usize, Option<kube::Error>) {
         let have: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.name()).collect();
-        let key = ObjectKey::of(clone_set);
-        let mut window = self.memories.window(&key);
+        let mut window = self.memories.window(&job.key);
         // Pods of one template differ in nothing that one of them could be refused for.
         let concerns_all = |_: &kube::Error| false;
         let (done, failure) = slow_start(pods, &mut window, concerns_all, |(id, pod)| {
             let have = &have;
-            async move { self.create_one(clone_set, &id, &pod, have).await }
+            async move { self.create_one(job, &id, &pod, have).await }
         })
         .await;
-        self.memories.keep_window(&key, window);
+        self.memories.keep_window(&job.key, window);
         let failure = failure.filter(|error| !namespace_is_ending(error));
         if let Some(error) = &failure {
-            self.pods.warning(&make::owner(clone_set), "FailedCreate", &format!("failed to create a Pod: {error}"));
+            self.pods.warning(&job.owner, "FailedCreate", &format!("failed to create a Pod: {error}"));
         }
         (done, failure)
     }
 
     /// A mark of ours is for a revision that nobody wants any more. Only if the Pod is still the one we looked at: somebody
     /// may be marking it just now.
-    async fn unmark(&self, clone_set: &CloneSet, pod: &PodView, label: bool) -> kube::Result<bool> {
+    async fn unmark(&self, job: &CloneSetJob, pod: &PodView, label: bool) -> kube::Result<bool> {
         let mut metadata = json!({"uid": pod.uid(), "resourceVersion": pod.resource_version(),
             "annotations": {labels::SPECIFIED_DELETE_FOR: null}});
         if label {
             metadata["labels"] = json!({labels::SPECIFIED_DELETE: null});
         }
         self.pods.try_patch(pod, Part::Whole, &json!({ "metadata": metadata })).await?;
-        tracing::info!(clone_set = %ObjectKey::of(clone_set), pod = pod.name(), "is not to be replaced any more");
+        tracing::info!(clone_set = %job.key, pod = pod.name(), "is not to be replaced any more");
         Ok(true)
     }
 
     /// Deletes a Pod, and the claims of its instance.
-    async fn delete(&self, clone_set: &CloneSet, pod: &Arc<PodView>, seen: &CloneSetObjects) -> kube::Result<()> {
-        self.delete_pod(clone_set, pod).await?;
+    async fn delete(&self, job: &CloneSetJob, pod: &Arc<PodView>, seen: &CloneSetObjects) -> kube::Result<()> {
+        self.delete_pod(job, pod).await?;
         let id = id_of(pod);
         let is_its_own = |claim: &&Arc<ClaimView>| !id.is_empty() && claim.instance_id == id;
         let claims: Vec<Arc<ClaimView>> = seen.claims.iter().filter(is_its_own).cloned().collect();
         self.claim_control.delete_all(&claims).await
     }
 
-    async fn delete_pod(&self, clone_set: &CloneSet, pod: &PodView) -> kube::Result<()> {
-        let owner = make::owner(clone_set);
+    async fn delete_pod(&self, job: &CloneSetJob, pod: &PodView) -> kube::Result<()> {
         if let Err(error) = self.pods.delete(pod).await {
-            self.pods.warning(&owner, "FailedDelete", &format!("failed to delete pod {}: {error}", pod.name()));
+            self.pods.warning(&job.owner, "FailedDelete", &format!("failed to delete pod {}: {error}", pod.name()));
             return Err(error);
         }
-        self.pods.normal(&owner, "SuccessfulDelete", &format!("succeed to delete pod {}", pod.name()));
+        self.pods.normal(&job.owner, "SuccessfulDelete", &format!("succeed to delete pod {}", pod.name()));
         Ok(())
     }
 
-    fn report_limit(&self, clone_set: &CloneSet, limited: i32) {
-        let before = self.memories.replace_limited(&ObjectKey::of(clone_set), limited);
+    fn report_limit(&self, job: &CloneSetJob, limited: i32) {
+        let before = self.memories.replace_limited(&job.key, limited);
         if limited > 0 && before != Some(limited) {
             let message =
                 format!("{limited} Pods wait for others to become available: scaleStrategy.maxUnavailable is reached");
-            self.pods.warning(&make::owner(clone_set), "ScaleUpLimited", &message);
+            self.pods.warning(&job.owner, "ScaleUpLimited", &message);
         }
     }
 
     /// The values of the template's topology keys on nodes, when Pods to delete have to be chosen by them.
-    fn zones(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> Vec<(String, BTreeMap<String, String>)> {
-        let constraints = clone_set.spec.template.pointer("/spec/topologySpreadConstraints").and_then(Value::as_array);
+    fn zones(&self, job: &CloneSetJob, seen: &CloneSetObjects) -> Vec<(String, BTreeMap<String, String>)> {
+        let constraints = job.spec.template.pointer("/spec/topologySpreadConstraints").and_then(Value::as_array);
         let keys: Vec<&str> = constraints.into_iter().flatten().filter_map(|c| c["topologyKey"].as_str()).collect();
-        let replicas = usize::try_from(clone_set.spec.replicas.unwrap_or(1)).unwrap_or(0);
+        let replicas = usize::try_from(job.spec.replicas).unwrap_or(0);
         let is_announced = || seen.pods.iter().any(|pod| pod.state == State::PreparingDelete);
         if keys.is_empty() || (seen.pods.len() <= replicas && !is_announced()) {
             return Vec::new();
@@ -348,22 +345,21 @@ impl Controller {
         keys.into_iter().map(|key| (key.to_owned(), values(key))).collect()
     }
 
-    async fn create_one(&self, clone_set: &CloneSet, id: &str, pod: &Value, have: &BTreeSet<&str>) -> kube::Result<()> {
-        let owner = make::owner(clone_set);
-        for claim in make::claims(clone_set, id) {
+    async fn create_one(&self, job: &CloneSetJob, id: &str, pod: &Value, have: &BTreeSet<&str>) -> kube::Result<()> {
+        for claim in make::claims(&job.owner, &job.spec, id) {
             if !claim["metadata"]["name"].as_str().is_some_and(|name| have.contains(name)) {
-                self.claim_control.create(&owner, &claim).await?;
+                self.claim_control.create(&job.owner, &claim).await?;
             }
         }
-        if let Created::New(made) = self.pods.create(&owner, pod).await? {
-            self.pods.normal(&owner, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
+        if let Created::New(made) = self.pods.create(&job.owner, pod).await? {
+            self.pods.normal(&job.owner, "SuccessfulCreate", &format!("succeed to create pod {}", made.name()));
         }
         Ok(())
     }
 
     /// `disablePVCReuse`: claims of no active Pod go, or follow the Pod that still has them. One that is refused keeps
     /// none of the others.
-    pub(super) async fn drop_claims(&self, clone_set: &CloneSet, seen: &CloneSetObjects) -> kube::Result<bool> {
+    pub(super) async fn drop_claims(&self, job: &CloneSetJob, seen: &CloneSetObjects) -> kube::Result<bool> {
         let (mut changed, mut failure) = (false, None);
         for claim in &seen.claims {
             if claim.instance_id.is_empty() || seen.views.iter().any(|pod| id_of(pod) == claim.instance_id) {
@@ -371,7 +367,7 @@ impl Controller {
             }
             let dropped = match seen.inactive.iter().find(|pod| id_of(pod) == claim.instance_id) {
                 None => self.claim_control.delete(claim).await,
-                Some(pod) => self.hand_over(clone_set, claim, pod).await,
+                Some(pod) => self.hand_over(job, claim, pod).await,
             };
             match dropped {
                 Ok(dropped) => changed |= dropped,
@@ -382,8 +378,8 @@ impl Controller {
     }
 
     /// Makes a claim the Pod's, so that it goes with it. False: it is gone, or has changed, which the watch will show.
-    async fn hand_over(&self, clone_set: &CloneSet, claim: &ClaimView, pod: &PodView) -> kube::Result<bool> {
-        let owners = json!([{"$patch": "delete", "uid": uid_of(clone_set)}, OwnerRef::of_pod(pod).controller()]);
+    async fn hand_over(&self, job: &CloneSetJob, claim: &ClaimView, pod: &PodView) -> kube::Result<bool> {
+        let owners = json!([{"$patch": "delete", "uid": job.owner.uid}, OwnerRef::of_pod(pod).controller()]);
         self.claim_control.patch(claim, json!({"metadata": {"ownerReferences": owners}})).await
     }
 }

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     controllers::{fake::strategic, in_memory},
-    domain::kinds::clone_set::make,
     runtime::{
         apply::code,
         in_place::RESIZE_LOOK,
@@ -966,9 +965,8 @@ async fn a_revision_whose_name_is_taken_is_used_only_if_it_is_ours_or_nobodys() 
             server.objects.retain(|path, _| !path.contains("controllerrevisions"));
             server.objects.insert(path.clone(), there);
         }
-        let owner = make::owner(&set);
-        let history = revisions::history(&set, &owner);
-        let found = world.controller.revisions.make(&history, &data, 1, 0).await;
+        let job = CloneSetJob::of(set.clone());
+        let found = world.controller.revisions.make(&revisions::history(&job), &data, 1, 0).await;
         let found = found.map(|(known, collisions)| (known.name == name, collisions));
         assert_eq!(found.as_ref().ok(), want.as_ref(), "{case}: {found:?}");
         if want.is_none() {
@@ -1065,9 +1063,10 @@ async fn what_was_found_of_pods_is_true_of_the_spec_it_was_found_for() {
     let set = |changes| {
         world.put_clone_set(changes);
         let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
-        world.controller.memories.enter(&ObjectKey::of(set.as_ref()), uid_of(&set));
-        let seen = world.controller.see(&set);
-        assert!(seen.pods.iter().zip(world.controller.see(&set).pods).all(|(a, b)| Arc::ptr_eq(a, &b)), "found once");
+        let job = CloneSetJob::of(set);
+        world.controller.memories.enter(&job.key, &job.owner.uid);
+        let seen = world.controller.see(&job);
+        assert!(seen.pods.iter().zip(world.controller.see(&job).pods).all(|(a, b)| Arc::ptr_eq(a, &b)), "found once");
         seen.pods.iter().filter(|pod| pod.is_specified).map(|pod| pod.facts.name.clone()).collect::<Vec<_>>()
     };
     assert!(set(json!({"replicas": 100})).is_empty());
@@ -1080,7 +1079,7 @@ async fn what_is_found_again_at_once_is_not_remembered() {
     world.put_clone_set(json!({"replicas": 99}));
     world.settle().await.unwrap();
     let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
-    assert_eq!(world.controller.see(&set).pods.len(), 99);
+    assert_eq!(world.controller.see(&CloneSetJob::of(set)).pods.len(), 99);
     assert!(!world.controller.memories.has_found());
 }
 

@@ -4,9 +4,9 @@ use std::{convert::Infallible, sync::Arc};
 
 use serde_json::json;
 
-use super::{CloneSetObjects, Controller, Pass, Resolved, apply::Tried, observe::MARK};
+use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved, apply::Tried, observe::MARK};
 use crate::{
-    api::{apps::clone_set::CloneSet, feature_gates::gate, labels},
+    api::{feature_gates::gate, labels},
     budgets::refusals::{Refusals, Verdict},
     domain::{
         kinds::clone_set::{
@@ -39,14 +39,8 @@ struct Work {
 
 impl Controller {
     /// Updates Pods, the first ones first, as many as find room.
-    pub(super) async fn update(
-        &self,
-        clone_set: &CloneSet,
-        resolved: &Resolved,
-        seen: &CloneSetObjects,
-        pass: &mut Pass,
-    ) {
-        let mut plan = match update::update(&self.observed(clone_set, resolved, seen, &[])) {
+    pub(super) async fn update(&self, job: &CloneSetJob, resolved: &Resolved, seen: &CloneSetObjects, pass: &mut Pass) {
+        let mut plan = match update::update(&self.observed(job, resolved, seen, &[])) {
             Ok(plan) => plan,
             Err(rollout::Invalid(why)) => {
                 pass.outcome.impossible = Some(why.clone());
@@ -59,7 +53,7 @@ impl Controller {
             return;
         }
         pass.refusals.wants();
-        let known = match self.with_known(clone_set, resolved).await {
+        let known = match self.with_known(job, resolved).await {
             Ok(resolved) => resolved.known.unwrap_or_default(),
             Err(error) => return pass.note(Err(error), |outcome| &mut outcome.update_error),
         };
@@ -68,16 +62,16 @@ impl Controller {
             Err(error) => return pass.note(Err(error), |outcome| &mut outcome.update_error),
         };
         let target = if plan.back { &resolved.current } else { &resolved.update };
-        let updates = Updates { clone_set, revisions: &known, target, in_place: plan.in_place, rules };
+        let updates = Updates { spec: &job.spec, revisions: &known, target, in_place: plan.in_place, rules };
         let refusals = &pass.refusals;
         let begin = |Work { charge, view, step }: Work| async move {
-            Ok::<_, Infallible>((charge, self.begin(clone_set, target, &view, step, refusals).await))
+            Ok::<_, Infallible>((charge, self.begin(job, target, &view, step, refusals).await))
         };
         let mut differences = Differences::new();
         let work = |pod: &Pod, charge: Option<Charge>, step: Step| {
             seen.view(&pod.facts.name).map(|view| Work { charge, view: view.clone(), step })
         };
-        let cancels = plan.cancels.iter().filter_map(|pod| work(pod, None, one_update::cancel(clone_set, pod)));
+        let cancels = plan.cancels.iter().filter_map(|pod| work(pod, None, one_update::cancel(&job.spec, pod)));
         let mut works: Vec<Work> = cancels.collect();
         let mut tally = Tally::default();
         loop {
@@ -100,7 +94,7 @@ impl Controller {
                 break;
             }
         }
-        self.report_updates(clone_set, tally, pass);
+        self.report_updates(job, tally, pass);
     }
 
     /// Which changes may be made in place.
@@ -109,12 +103,12 @@ impl Controller {
         Ok(Rules::of(self.in_place.allowed(gates).await?, gates))
     }
 
-    fn report_updates(&self, clone_set: &CloneSet, tally: Tally, pass: &mut Pass) {
+    fn report_updates(&self, job: &CloneSetJob, tally: Tally, pass: &mut Pass) {
         pass.next.look_after(tally.is_busy.then_some(AFTER_CONFLICT));
         if let Some(why) = tally.impossible {
-            let said = clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
+            let said = job.clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
             if !said {
-                self.pods.warning(&make::owner(clone_set), "FailedUpdate", &why);
+                self.pods.warning(&job.owner, "FailedUpdate", &why);
             }
             pass.outcome.impossible = Some(why.clone());
             pass.outcome.update_error = Some(why);
@@ -126,7 +120,7 @@ impl Controller {
     /// Carries out the step of one Pod. None: it is being written by another task.
     async fn begin(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         target: &str,
         view: &PodView,
         step: Step,
@@ -148,17 +142,17 @@ impl Controller {
             }
         }
         let done = match step {
-            Step::CancelUpdate(state) => self.move_to(clone_set, view, state, false).await?,
-            Step::Announce { restore, .. } => self.move_to(clone_set, view, State::PreparingUpdate, restore).await?,
-            Step::InPlace { spec, .. } => self.update_now(clone_set, view, target, &spec).await?,
-            Step::Recreate { .. } => self.mark(clone_set, view, target).await?,
+            Step::CancelUpdate(state) => self.move_to(job, view, state, false).await?,
+            Step::Announce { restore, .. } => self.move_to(job, view, State::PreparingUpdate, restore).await?,
+            Step::InPlace { spec, .. } => self.update_now(job, view, target, &spec).await?,
+            Step::Recreate { .. } => self.mark(job, view, target).await?,
             Step::Wait | Step::Impossible(_) => false,
         };
         Ok(Some(if done { Tried::Done } else { Tried::Nothing }))
     }
 
     /// Marks a Pod, so that the number of Pods takes it away within the limits, and notes for which revision.
-    async fn mark(&self, clone_set: &CloneSet, view: &PodView, target: &str) -> kube::Result<bool> {
+    async fn mark(&self, job: &CloneSetJob, view: &PodView, target: &str) -> kube::Result<bool> {
         if view.labels.get(labels::SPECIFIED_DELETE).is_some() {
             return Ok(false);
         }
@@ -167,7 +161,7 @@ impl Controller {
         if self.pods.try_patch(view, Part::Whole, &patch).await?.is_some() {
             let message =
                 format!("successfully patch pod {} specified-delete for update(revision {target})", view.name());
-            self.pods.normal(&make::owner(clone_set), "SuccessfulUpdatePodReCreate", &message);
+            self.pods.normal(&job.owner, "SuccessfulUpdatePodReCreate", &message);
         }
         Ok(true)
     }
@@ -175,7 +169,7 @@ impl Controller {
     /// Takes the Pod out of service, then changes it, or says in an annotation what it will be changed to.
     async fn update_now(
         &self,
-        clone_set: &CloneSet,
+        job: &CloneSetJob,
         view: &PodView,
         target: &str,
         spec: &UpdateSpec,
@@ -187,12 +181,12 @@ impl Controller {
         match &result {
             Ok(true) => {
                 let message = format!("successfully update pod {} in-place(revision {target})", view.name());
-                self.pods.normal(&make::owner(clone_set), "SuccessfulUpdatePodInPlace", &message);
+                self.pods.normal(&job.owner, "SuccessfulUpdatePodInPlace", &message);
             }
             Ok(false) => {}
             Err(error) => {
                 let message = format!("failed to update pod {} in-place(revision {target}): {error}", view.name());
-                self.pods.warning(&make::owner(clone_set), "FailedUpdatePodInPlace", &message);
+                self.pods.warning(&job.owner, "FailedUpdatePodInPlace", &message);
             }
         }
         result.map(|_| true)

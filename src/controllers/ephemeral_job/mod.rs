@@ -24,13 +24,14 @@ use serde_json::{Value, json};
 use super::{BY_NAMESPACE, Context, Registration, Runner, Started, handling};
 use crate::{
     api::{
-        apps::ephemeral_job::{DEFAULT_TTL_SECONDS, EphemeralJob, EphemeralJobStatus},
+        apps::ephemeral_job::{EphemeralJob, EphemeralJobStatus},
         labels,
     },
     domain::kinds::ephemeral_job::{
         for_newer_generation,
         memory::EphemeralMemory,
-        plan::{self, EphemeralPlan, concerns, selector_of},
+        plan::{self, EphemeralPlan, concerns},
+        spec::{EphemeralSpec, containers, selector_of},
     },
     k8s::{pod::PodView, rbac::Rule, time::Now},
     runtime::{
@@ -250,8 +251,7 @@ impl Controller {
                 return Ok(Requeue::After(after));
             }
         }
-        let ttl = job.spec.ttl_seconds_after_finished.unwrap_or(DEFAULT_TTL_SECONDS);
-        let left = Duration::from_secs(u64::try_from(ttl).unwrap_or_default()).saturating_sub(ended);
+        let left = EphemeralSpec::of(job).time_to_live.saturating_sub(ended);
         if !left.is_zero() {
             return Ok(Requeue::After(left));
         }
@@ -415,23 +415,6 @@ impl Controller {
             self.context.events.warning(&reference(job), reason, message);
         }
     }
-}
-
-/// The containers of a job as Pods get them: with the variable by which they are known again.
-fn containers(job: &EphemeralJob) -> Value {
-    let id = json!({"name": labels::ENV_EPHEMERAL_JOB, "value": job.uid()});
-    let with_id = |container: &Value| {
-        let mut container = container.clone();
-        match container.get_mut("env").and_then(Value::as_array_mut) {
-            Some(env) => {
-                env.retain(|variable| variable["name"] != labels::ENV_EPHEMERAL_JOB);
-                env.push(id.clone());
-            }
-            None => container["env"] = json!([id]),
-        }
-        container
-    };
-    job.spec.template.ephemeral_containers.iter().filter(|container| container.is_object()).map(with_id).collect()
 }
 
 #[cfg(test)]

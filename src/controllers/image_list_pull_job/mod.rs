@@ -224,8 +224,8 @@ impl Controller {
                 return Ok(Requeue::After(after));
             }
         }
-        let ttl = list.spec.completion_policy.ttl_seconds_after_finished.and_then(|ttl| u64::try_from(ttl).ok());
-        let Some(left) = ttl.map(|ttl| Duration::from_secs(ttl).saturating_sub(ended)) else {
+        let ttl = rules::time_to_live(&list.spec.completion_policy);
+        let Some(left) = ttl.map(|ttl| ttl.saturating_sub(ended)) else {
             return Ok(Requeue::Await);
         };
         if !left.is_zero() {

@@ -20,7 +20,10 @@ use crate::{
     },
     controllers::BY_NAMESPACE,
     domain::{
-        kinds::image_jobs::job::{self, Class, Job, Node, Nodes, ObservedJob},
+        kinds::image_jobs::{
+            job::{self, Class, Job, Node, Nodes, ObservedJob},
+            rules,
+        },
         pod::order::{self, Candidate, Phase},
         workload::pod_order::PodOrder,
     },
@@ -127,8 +130,8 @@ impl Controller {
                 return Ok(Requeue::After(after));
             }
         }
-        let ttl = job.spec.completion_policy.ttl_seconds_after_finished.and_then(|ttl| u64::try_from(ttl).ok());
-        let Some(ttl) = ttl.filter(|_| !job.is_deleting()).map(Duration::from_secs) else { return Ok(Requeue::Await) };
+        let ttl = rules::time_to_live(&job.spec.completion_policy);
+        let Some(ttl) = ttl.filter(|_| !job.is_deleting()) else { return Ok(Requeue::Await) };
         let left = ttl.saturating_sub(age);
         if !left.is_zero() {
             return Ok(Requeue::After(left));

@@ -13,7 +13,7 @@ use crate::{
     },
     domain::{
         kinds::{
-            clone_set::update,
+            clone_set,
             image_jobs::job::{Job, Nodes},
             stateful_set::{
                 order,
@@ -83,7 +83,7 @@ impl Controller {
             OwnerKind::CloneSet => {
                 let found = Api::<CloneSet>::namespaced(client, namespace).get_opt(&owner.name).await?;
                 let found = found.filter(|found| is_it(&found.metadata.uid));
-                found.map(|found| update::pod_order(&found.spec.update_strategy))
+                found.map(|found| clone_set::spec::Spec::of(&found).order)
             }
             OwnerKind::StatefulSet => {
                 let found = Api::<StatefulSet>::namespaced(client, namespace).get_opt(&owner.name).await?;

@@ -11,7 +11,7 @@ use crate::{
     controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
     domain::kinds::stateful_set::{
         make, numbering,
-        plan::{Action, Candidate, Plan},
+        plan::{Action, Candidate, Creation, Plan},
     },
     k8s::pod::PodView,
     runtime::{
@@ -79,15 +79,14 @@ impl Controller {
         pass: &mut Pass,
     ) -> Left {
         let left = Left { plan: plan.clone(), look: plan.look };
-        let (mut creations, others): (Vec<Action>, Vec<Action>) =
-            std::mem::take(&mut plan.actions).into_iter().partition(|action| matches!(action, Action::Create { .. }));
+        let (actions, mut creations) = (std::mem::take(&mut plan.actions), std::mem::take(&mut plan.creations));
         self.put_refused_last(job, &mut creations);
         creations.truncate(MOST_PER_PASS);
         let wants = |action: &Action| action.takes_out(&job.spec.lifecycle).is_some();
-        if others.iter().any(wants) || plan.candidates.iter().any(|candidate| wants(&candidate.action)) {
+        if actions.iter().any(wants) || plan.candidates.iter().any(|candidate| wants(&candidate.action)) {
             pass.refusals.wants();
         }
-        let mut unsure = self.carry_out_all(job, seen, others, pass).await;
+        let mut unsure = self.carry_out_all(job, seen, actions, pass).await;
         unsure |= self.create_all(job, resolved, creations, pass).await;
         // What may have been done is looked at before anything else goes out of service.
         if unsure {
@@ -112,12 +111,11 @@ impl Controller {
     }
 
     /// Creations that were refused before come last, so that they do not hold up the others.
-    fn put_refused_last(&self, job: &Job, creations: &mut [Action]) {
-        let ordinal = |action: &Action| if let Action::Create { ordinal, .. } = action { Some(*ordinal) } else { None };
-        let wanted: BTreeSet<i32> = creations.iter().filter_map(ordinal).collect();
+    fn put_refused_last(&self, job: &Job, creations: &mut [Creation]) {
+        let wanted: BTreeSet<i32> = creations.iter().map(|creation| creation.ordinal).collect();
         self.common.memories.with(&job.key, |memory| {
             memory.turns.retain(|ordinal| wanted.contains(ordinal));
-            memory.turns.sort(creations, ordinal);
+            memory.turns.sort(creations, |creation| Some(creation.ordinal));
         });
     }
 
@@ -134,16 +132,15 @@ impl Controller {
     }
 
     /// Makes Pods, one at first, then more at a time. True: one may have been made that no store shows.
-    async fn create_all(&self, job: &Job, resolved: &Resolved, creations: Vec<Action>, pass: &mut Pass) -> bool {
+    async fn create_all(&self, job: &Job, resolved: &Resolved, creations: Vec<Creation>, pass: &mut Pass) -> bool {
         if creations.is_empty() {
             return false;
         }
         let current = resolved.template(&resolved.current);
         let first_failed = &Mutex::new(None);
-        let make = |action: Action| {
+        let make = |Creation { ordinal, on_update, claims }: Creation| {
             let current = &current;
             async move {
-                let Action::Create { ordinal, on_update, claims } = action else { return Ok(()) };
                 let update = (&job.spec.template, resolved.update.as_str());
                 let revision = match current {
                     Some(current) if !on_update => (current, resolved.current.as_str()),
@@ -224,8 +221,6 @@ impl Controller {
     async fn try_one(&self, job: &Job, seen: &Seen, action: &Action, refusals: &Refusals) -> kube::Result<Tried> {
         let asked = (action.takes_out(&job.spec.lifecycle), refusals);
         let (pod, step) = match action {
-            // Made in order, elsewhere.
-            Action::Create { .. } => return Ok(Tried::Nothing),
             Action::CreateClaims { ordinal, claims } => {
                 return self.create_claims(job, *ordinal, claims).await.map(Tried::of);
             }

@@ -36,8 +36,8 @@ use crate::{
     },
     domain::{
         kinds::stateful_set::{
-            numbering, pass,
-            spec::{Gates, Invalid, Spec},
+            pass,
+            spec::{self, Gates, Invalid, Spec},
             status,
         },
         workload::{owner::OwnerRef, turns::Turns},
@@ -209,17 +209,8 @@ impl Controller {
             Change::Undecodable { .. } => return,
         };
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let has_it = |set: &StatefulSet| {
-            let templates = set.spec.volume_claim_templates.as_ref().and_then(Value::as_array);
-            let mut names = templates.into_iter().flatten().filter_map(|t| t.pointer("/metadata/name")?.as_str());
-            let set_name = set.metadata.name.as_deref().unwrap_or_default();
-            let is_of = |template: &str| {
-                let pod = claim.name().strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
-                pod.is_some_and(|pod| numbering::ordinal_of(set_name, pod).is_some())
-            };
-            names.any(is_of)
-        };
-        for set in self.sets.by_index(&BY_NAMESPACE, namespace).into_iter().filter(|set| has_it(set)) {
+        let sets = self.sets.by_index(&BY_NAMESPACE, namespace);
+        for set in sets.into_iter().filter(|set| spec::has_claim(set, claim.name())) {
             self.common.wake(&self.queue, &ObjectKey::of(set.as_ref()), None);
         }
     }
@@ -291,7 +282,7 @@ impl Controller {
         let classes = classes.as_ref().map_err(|unread| *unread);
         let plan = pass::plan(&self.observed(&job, &resolved, &seen, (classes, &waited), allowed));
         // The last look for it may be some time ago.
-        if (!plan.actions.is_empty() || !plan.candidates.is_empty())
+        if !plan.is_idle()
             && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
         {
             return self.step_aside(&job, aside).await;
@@ -333,7 +324,7 @@ impl Controller {
         let (classes, waited) = (BTreeMap::new(), BTreeMap::new());
         let mut plan = pass::plan(&self.observed(job, &resolved, &seen, (Ok(&classes), &waited), None));
         plan.without_revisions();
-        if !plan.actions.is_empty()
+        if !plan.is_idle()
             && let Some(aside) = self.aside(job, Duration::ZERO).await
         {
             return self.step_aside(job, aside).await;

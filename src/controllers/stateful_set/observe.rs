@@ -116,8 +116,8 @@ impl Controller {
     /// controls would be adopted, and as surplus all of them would be deleted, those too that OpenKruise has made for the
     /// set.
     fn start_without_gate(&self, job: &Job) -> Option<Progress> {
-        let start = job.set.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start);
-        if start <= 0 || self.context.gates.enabled(gate::START_ORDINAL) {
+        let start = job.spec.start_in_spec;
+        if start == job.spec.start {
             return None;
         }
         let with_start = Ordinals::new(job.spec.replicas, start, &job.spec.reserved);

@@ -120,7 +120,7 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
         let stream = Bounded { stream, left: MOST };
         let got = match https {
             true => {
-                let tls = tokio_rustls::TlsConnector::from(tls()?);
+                let tls = tokio_rustls::TlsConnector::from(tls().map_err(|error| error.to_string())?);
                 let stream = tls.connect(ServerName::from(to.ip()), stream).await;
                 get(request, stream.map_err(|error| format!("TLS: {error}"))?).await?
             }
@@ -270,8 +270,8 @@ where
 }
 
 /// Certificates are not verified, as kubelet does not. Made once: each has a session cache.
-fn tls() -> Result<Arc<ClientConfig>, String> {
-    static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
+fn tls() -> Result<Arc<ClientConfig>, rustls::Error> {
+    static CONFIG: OnceLock<Result<Arc<ClientConfig>, rustls::Error>> = OnceLock::new();
     CONFIG.get_or_init(|| hooks::unverified_tls().map(Arc::new)).clone()
 }
 

@@ -27,7 +27,21 @@ pub struct Budget {
     /// The Pods that it covers.
     pub selector: Selector,
     /// Disruptions that may still begin, or why none may.
-    pub left: Result<usize, String>,
+    pub left: Result<usize, NoDisruption>,
+}
+
+/// Why a PodDisruptionBudget, which is named, allows no disruption.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoDisruption {
+    /// Its selector cannot be read, and why.
+    #[error("PodDisruptionBudget {0}: spec.selector: {1}")]
+    Unreadable(String, String),
+    /// Its status is about an older spec.
+    #[error("the status of PodDisruptionBudget {0} is not about its current spec yet")]
+    Outdated(String),
+    /// All that it allows are under way.
+    #[error("PodDisruptionBudget {0} allows no disruption now")]
+    UsedUp(String),
 }
 
 impl Budget {
@@ -39,7 +53,7 @@ impl Budget {
         let selector = match Selector::of(budget.spec.as_ref()?.selector.as_ref()?) {
             Ok(selector) => selector,
             Err(error) => {
-                let left = Err(format!("PodDisruptionBudget {name}: spec.selector: {error}"));
+                let left = Err(NoDisruption::Unreadable(name.clone(), error.to_string()));
                 return Some(Self { name, selector: Selector::default(), left });
             }
         };
@@ -56,7 +70,7 @@ impl Budget {
                 let allowed = i64::from(status.disruptions_allowed) - (counted - ready).max(0) - taken;
                 Ok(usize::try_from(allowed).unwrap_or(0))
             }
-            _ => Err(format!("the status of PodDisruptionBudget {name} is not about its current spec yet")),
+            _ => Err(NoDisruption::Outdated(name.clone())),
         };
         Some(Self { name, selector, left })
     }
@@ -70,10 +84,10 @@ fn counts_as_healthy(pod: &PodView) -> bool {
 ///
 /// # Errors
 /// Why one of them does not allow it.
-pub fn take(budgets: &mut [Budget], labels: &Labels) -> Result<(), String> {
+pub fn take(budgets: &mut [Budget], labels: &Labels) -> Result<(), NoDisruption> {
     for budget in budgets.iter().filter(|budget| budget.selector.matches(labels)) {
         match &budget.left {
-            Ok(0) => return Err(format!("PodDisruptionBudget {} allows no disruption now", budget.name)),
+            Ok(0) => return Err(NoDisruption::UsedUp(budget.name.clone())),
             Ok(_) => {}
             Err(why) => return Err(why.clone()),
         }
@@ -111,7 +125,7 @@ mod tests {
     }
 
     /// What is left with these Pods: ready or not, restarting or not.
-    fn left(changes: Value, pods: &[(bool, bool)]) -> Result<usize, String> {
+    fn left(changes: Value, pods: &[(bool, bool)]) -> Result<usize, NoDisruption> {
         let pods: Vec<(PodView, bool)> = pods.iter().map(|(ready, ours)| (pod("p", *ready), *ours)).collect();
         Budget::of(&pdb(changes), pods.iter().map(|(pod, ours)| (pod, *ours))).unwrap().left
     }
@@ -152,7 +166,7 @@ mod tests {
     #[test]
     fn nothing_is_allowed_while_the_status_is_about_another_spec() {
         let why = left(json!({"metadata": {"generation": 3}}), &[HEALTHY; 4]).unwrap_err();
-        assert!(why.contains("not about its current spec"), "{why}");
+        assert_eq!(why.to_string(), "the status of PodDisruptionBudget b is not about its current spec yet");
         left(json!({"status": null}), &[HEALTHY; 4]).unwrap_err();
     }
 
@@ -171,7 +185,7 @@ mod tests {
         let labels = &pod("p", true).labels;
         let mut budgets = [budget(Ok(2)), budget(Ok(1))];
         take(&mut budgets, labels).unwrap();
-        assert!(take(&mut budgets, labels).unwrap_err().contains("PodDisruptionBudget b allows no disruption"));
+        assert_eq!(take(&mut budgets, labels), Err(NoDisruption::UsedUp("b".into())));
         assert_eq!(budgets.map(|b| b.left), [Ok(1), Ok(0)]);
         take(&mut [Budget { selector: Selector::parse("app=db").unwrap(), ..budget(Ok(0)) }], labels).unwrap();
     }

@@ -104,7 +104,8 @@ pub struct Constraint<'a> {
     pub values: &'a BTreeMap<String, String>,
 }
 
-/// Of n Pods on one node the first to go gets n-1, the last 0. Neither ranks nor availability count in here.
+/// Ranks by node: of n Pods on a node the first to be deleted gets n-1, the last 0. Which one is first is decided without
+/// availability.
 fn same_node_ranks(pods: &[Candidate]) -> Vec<f64> {
     let without_availability = |pod: &Candidate| Candidate { available: false, ..pod.clone() };
     let plain: Vec<Candidate> = pods.iter().map(without_availability).collect();

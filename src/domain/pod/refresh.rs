@@ -154,16 +154,7 @@ pub fn refresh(
     if is_fresh && opens {
         conditions.extend(readiness::first_condition(pod, now.wall));
     }
-    let mut change = Change::default();
-    if let Some(next) = next {
-        if matches!(next, State::Normal | State::Updated) {
-            change.without = vec![PRE_UPDATE_KEY];
-        }
-        if next == State::Normal {
-            change.without.push(PRE_DELETE_KEY);
-        }
-        change.state = Some(next);
-    }
+    let mut change = Change::to(next);
     if lacks_template_hash(pod) && !label.is_empty() {
         change.template_hash = Some(revision::short(label).to_owned());
     }
@@ -213,6 +204,16 @@ struct Change {
 }
 
 impl Change {
+    /// To the next state, if there is one. The keys of hooks that are over are removed.
+    fn to(next: Option<State>) -> Self {
+        let without = match next {
+            Some(State::Normal) => vec![PRE_UPDATE_KEY, PRE_DELETE_KEY],
+            Some(State::Updated) => vec![PRE_UPDATE_KEY],
+            _ => Vec::new(),
+        };
+        Self { state: next, without, ..Self::default() }
+    }
+
     fn patch(self, pod: &PodView, mut conditions: Vec<Value>, now: Now) -> Option<Value> {
         // A Pod of which nothing has started yet is read by nobody who would take it out of service; once something
         // runs, another writer may have put a key there that must not be lost.

@@ -23,7 +23,7 @@ pub struct RuntimeMeta {
     pub unknown: BTreeMap<String, Value>,
 }
 
-/// With what one instance was made.
+/// What one instance of a container was started with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RuntimeContainer {
@@ -34,7 +34,7 @@ pub struct RuntimeContainer {
     pub container_id: String,
     /// Restart count.
     pub restart_count: i32,
-    /// Of its definition and its environment.
+    /// Hashes of its definition and its environment.
     pub hashes: Hashes,
     /// Fields of a newer release.
     #[serde(flatten)]
@@ -45,9 +45,9 @@ pub struct RuntimeContainer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hashes {
-    /// Of the definition, as kubelet computed it when it made the instance.
+    /// Hash of the definition, as kubelet computed it when it started the instance.
     pub plain_hash: u64,
-    /// Of the environment from labels and annotations that the instance got; 0: not known.
+    /// Hash of the environment variables that come from labels and annotations; 0: not known.
     #[serde(skip_serializing_if = "is_zero")]
     pub extracted_env_from_metadata_hash: u64,
     /// Fields of a newer release.

@@ -28,12 +28,20 @@ pub enum Watched {
     Rollout(Rollout),
 }
 
+/// A request of another shape than this release knows.
+#[derive(Debug, thiserror::Error)]
+#[error("request {name} cannot be read: {error}; a newer kubectl-kruise may know it")]
+pub struct UnknownShape {
+    name: String,
+    error: serde_json::Error,
+}
+
 impl Watched {
     /// Reads an object by its kind.
     ///
     /// # Errors
     /// It is of another shape than this release knows.
-    pub fn read(object: Value) -> Result<Self, String> {
+    pub fn read(object: Value) -> Result<Self, UnknownShape> {
         if object.text("/kind") == "WorkloadRestart" {
             return Ok(Self::Workload(object));
         }
@@ -43,14 +51,14 @@ impl Watched {
         let name = object.text("/metadata/name").to_owned();
         serde_json::from_value(object)
             .map(|request| Self::Request(Box::new(request)))
-            .map_err(|error| format!("request {name} cannot be read: {error}; a newer kubectl-kruise may know it"))
+            .map_err(|error| UnknownShape { name, error })
     }
 
     /// The same thing as it is now.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn again(&self, object: Value) -> Result<Self, String> {
+    pub fn again(&self, object: Value) -> Result<Self, UnknownShape> {
         match self {
             Self::Rollout(rollout) => Ok(Self::Rollout(rollout.again(object))),
             Self::Request(_) | Self::Workload(_) => Self::read(object),
@@ -302,7 +310,7 @@ pub fn status_row(object: &Value, now: Now) -> Vec<String> {
     let name = format!("{short}/{}", object.text("/metadata/name"));
     let created = object.text("/metadata/creationTimestamp").parse().map_or(String::new(), |at| age(now.since(at)));
     let (done, result, message) = match Watched::read(object.clone()) {
-        Err(error) => (String::new(), "Unreadable".to_owned(), error),
+        Err(error) => (String::new(), "Unreadable".to_owned(), error.to_string()),
         Ok(seen) => {
             let lines = seen.lines();
             let done = match lines.first().and_then(|line| line.bar) {

@@ -285,11 +285,12 @@ async fn a_claim_that_cannot_be_dropped_keeps_no_other_and_one_that_is_gone_is_n
     pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
         "name": "web", "uid": uid_of(&set), "controller": true}]);
     world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
-    let drop = || async { world.controller.drop_claims(&set, &world.controller.see(&set)).await };
+    let job = CloneSetJob::of(set.clone());
+    let drop = || async { world.controller.drop_claims(&job, &world.controller.see(&job)).await };
     for gone in ["gone", "ending"] {
         put(gone, false);
         assert!(!drop().await.unwrap(), "{gone}: nothing was changed");
-        assert!(world.controller.see(&set).claims.is_empty(), "{gone}: it is not tried again and again");
+        assert!(world.controller.see(&job).claims.is_empty(), "{gone}: it is not tried again and again");
     }
     put("a", true);
     put("b", true);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use super::spec::Spec;
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     domain::workload::{
@@ -45,10 +46,6 @@ pub fn owner(clone_set: &CloneSet) -> OwnerRef {
     OwnerRef::of(clone_set)
 }
 
-fn name_of(clone_set: &CloneSet) -> &str {
-    clone_set.metadata.name.as_deref().unwrap_or_default()
-}
-
 /// The name of the Pod of an instance.
 pub fn pod_name(clone_set: &str, id: &str) -> String {
     format!("{clone_set}-{id}")
@@ -60,9 +57,16 @@ pub fn revision_label(revision_name: &str, short: bool) -> &str {
     if short || revision_name.len() > 63 { revision::short(revision_name) } else { revision_name }
 }
 
-/// A Pod on a revision.
-pub fn pod(clone_set: &CloneSet, template: &Value, revision_name: &str, id: &str, short: bool, now: Now) -> Value {
-    let name = name_of(clone_set);
+/// A Pod on a revision, given by its template and its name.
+pub fn pod(
+    owner: &OwnerRef,
+    spec: &Spec,
+    (template, revision_name): (&Value, &str),
+    id: &str,
+    short: bool,
+    now: Now,
+) -> Value {
+    let name = &owner.name;
     let labels = vec![
         (labels::CONTROLLER_REVISION_HASH, revision_label(revision_name, short).to_owned()),
         (labels::POD_TEMPLATE_HASH, revision::short(revision_name).to_owned()),
@@ -74,41 +78,31 @@ pub fn pod(clone_set: &CloneSet, template: &Value, revision_name: &str, id: &str
         (template.to_owned(), claim_name(template, name, id))
     };
     let parts = PodParts {
-        owner: &owner(clone_set),
+        owner,
         name: pod_name(name, id),
         generate_name: format!("{name}-"),
         labels,
         annotations: vec![(labels::LIFECYCLE_TIMESTAMP, rfc3339(now.wall))],
         readiness_gates: &make::READINESS_GATES,
-        claims: claim_templates(clone_set).iter().map(claim).collect(),
+        claims: spec.claim_templates.iter().map(claim).collect(),
     };
     make::pod(template, parts)
-}
-
-fn claim_templates(clone_set: &CloneSet) -> &[Value] {
-    claims::templates(clone_set.spec.volume_claim_templates.as_ref())
 }
 
 pub(super) fn claim_name(template: &str, clone_set: &str, id: &str) -> String {
     format!("{template}-{clone_set}-{id}")
 }
 
-/// Whether Pods come with claims.
-pub fn has_claims(clone_set: &CloneSet) -> bool {
-    !claim_templates(clone_set).is_empty()
-}
-
 /// The claims of an instance, always by the templates of today.
-pub fn claims(clone_set: &CloneSet, id: &str) -> Vec<Value> {
-    let owner = owner(clone_set);
-    let selected = clone_set.spec.selector.match_labels.iter().flatten();
+pub fn claims(owner: &OwnerRef, spec: &Spec, id: &str) -> Vec<Value> {
+    let selected = spec.selector.match_labels.iter().flatten();
     let mut labels_of: BTreeMap<String, String> = selected.map(|(key, value)| (key.clone(), value.clone())).collect();
     labels_of.insert(labels::INSTANCE_ID.into(), id.into());
     let claim = |template: &Value| {
         let name = claim_name(claims::template_name(template), &owner.name, id);
         claims::claim(template, &name, &owner.namespace, labels_of.clone(), vec![owner.controller()])
     };
-    claim_templates(clone_set).iter().map(claim).collect()
+    spec.claim_templates.iter().map(claim).collect()
 }
 
 /// Members of a claim's spec in the order of the Go struct, which the recorded hashes rest on. The others keep the order
@@ -133,8 +127,9 @@ fn in_order(object: &Value, first: &[&str]) -> String {
 }
 
 /// The hash of the claim templates, which a revision carries in an annotation; empty without claims.
-pub fn claims_hash(clone_set: &CloneSet) -> String {
-    let mut templates: Vec<(&str, &Value)> = claim_templates(clone_set)
+pub fn claims_hash(spec: &Spec) -> String {
+    let mut templates: Vec<(&str, &Value)> = spec
+        .claim_templates
         .iter()
         .map(|t| (t.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default(), t))
         .collect();
@@ -154,8 +149,8 @@ pub fn claims_hash(clone_set: &CloneSet) -> String {
 }
 
 /// The labels that a revision gets besides its hash: those of the template.
-pub fn revision_labels(clone_set: &CloneSet) -> Map<String, Value> {
-    clone_set.spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
+pub fn revision_labels(spec: &Spec) -> Map<String, Value> {
+    spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
 /// The annotations that a revision gets when it is made: those of the CloneSet.
@@ -165,8 +160,8 @@ pub fn revision_annotations(clone_set: &CloneSet) -> Map<String, Value> {
 }
 
 /// The annotations that the newest revision always has.
-pub fn newest_annotations(clone_set: &CloneSet) -> Map<String, Value> {
-    Map::from_iter([(labels::CLAIM_TEMPLATES_HASH.to_owned(), claims_hash(clone_set).into())])
+pub fn newest_annotations(spec: &Spec) -> Map<String, Value> {
+    Map::from_iter([(labels::CLAIM_TEMPLATES_HASH.to_owned(), claims_hash(spec).into())])
 }
 
 #[cfg(test)]
@@ -191,6 +186,10 @@ mod tests {
                 "volumes": [{"name": "data", "emptyDir": {}}, {"name": "other", "emptyDir": {}}]}})
     }
 
+    fn pod_of(set: &CloneSet, short: bool) -> Value {
+        pod(&owner(set), &Spec::of(set), (&template(), "web-12"), "abcde", short, now())
+    }
+
     #[test]
     fn ids_are_reused_then_random_and_never_taken() {
         let mut n = 0;
@@ -209,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_pod_keeps_everything_of_its_template() {
-        let made = pod(&clone_set(json!([])), &template(), "web-12", "abcde", false, now());
+        let made = pod_of(&clone_set(json!([])), false);
         assert_eq!(made["metadata"]["name"], "web-abcde");
         assert_eq!(
             made["metadata"]["labels"],
@@ -225,7 +224,7 @@ mod tests {
             json!([{"conditionType": "InPlaceUpdateReady"}, {"conditionType": "KruisePodReady"}])
         );
         assert_eq!(made["spec"]["volumes"].as_array().unwrap().len(), 2);
-        let short = pod(&clone_set(json!([])), &template(), "web-12", "abcde", true, now());
+        let short = pod_of(&clone_set(json!([])), true);
         assert_eq!(short["metadata"]["labels"]["controller-revision-hash"], "12");
     }
 
@@ -238,12 +237,12 @@ mod tests {
     fn claims_take_the_place_of_volumes_of_their_name() {
         let set = clone_set(json!([{"metadata": {"name": "data", "labels": {"l": "1"}, "annotations": {"n": "2"}},
             "spec": {"newer": 1}}]));
-        let made = pod(&set, &template(), "web-12", "abcde", false, now());
+        let made = pod_of(&set, false);
         assert_eq!(
             made["spec"]["volumes"],
             json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-abcde"}}, {"name": "other", "emptyDir": {}}])
         );
-        let claims = super::claims(&set, "abcde");
+        let claims = super::claims(&owner(&set), &Spec::of(&set), "abcde");
         assert_eq!(claims.len(), 1);
         assert_eq!(
             (&claims[0]["metadata"]["name"], &claims[0]["spec"]),
@@ -261,8 +260,8 @@ mod tests {
         let set = clone_set(json!([{"metadata": {"name": "data", "creationTimestamp": null},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"},
             "status": {}}]));
-        assert_eq!(claims_hash(&set), "1793648801");
-        assert_eq!(claims_hash(&clone_set(json!([]))), "");
+        assert_eq!(claims_hash(&Spec::of(&set)), "1793648801");
+        assert_eq!(claims_hash(&Spec::of(&clone_set(json!([])))), "");
         let spec = json!({"dataSource": 1, "volumeMode": 2, "storageClassName": 3, "selector": {"matchExpressions": 4, "matchLabels": 5}, "accessModes": 6});
         assert_eq!(
             in_order(&spec, &CLAIM_SPEC),
@@ -273,10 +272,10 @@ mod tests {
     #[test]
     fn a_revision_carries_labels_annotations_and_the_hash_of_the_claims() {
         let set = clone_set(json!([]));
-        assert_eq!(json!(revision_labels(&set)), json!({"app": "web"}));
+        assert_eq!(json!(revision_labels(&Spec::of(&set))), json!({"app": "web"}));
         assert_eq!(json!(revision_annotations(&set)), json!({"a": "b"}));
         let newest = json!({"kruise.io/cloneset-volumeclaimtemplate-hash": ""});
-        assert_eq!(json!(newest_annotations(&set)), newest);
+        assert_eq!(json!(newest_annotations(&Spec::of(&set))), newest);
         assert_eq!(owner(&set).controller()["blockOwnerDeletion"], true);
     }
 }

@@ -8,5 +8,6 @@ pub mod plan;
 pub mod pre_download;
 pub mod room;
 pub mod scale;
+pub mod spec;
 pub mod status;
 pub mod update;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::plan::Pod;
+use super::{plan::Pod, spec::Spec};
 use crate::{
     api::{
-        apps::{clone_set::CloneSet, lifecycle::Lifecycle, strategies::UpdateType},
+        apps::{lifecycle::Lifecycle, strategies::UpdateType},
         feature_gates::{FeatureGates, gate},
     },
     domain::{
@@ -61,8 +61,8 @@ pub enum Step {
 
 /// What decides about the updates of a pass.
 pub struct Updates<'a> {
-    /// The CloneSet.
-    pub clone_set: &'a CloneSet,
+    /// The spec.
+    pub spec: &'a Spec,
     /// Its revisions.
     pub revisions: &'a [KnownRevision],
     /// Name of the revision to get to.
@@ -95,25 +95,22 @@ pub type Differences = BTreeMap<String, Result<UpdateSpec, NotInPlace>>;
 impl Updates<'_> {
     /// The step of one Pod.
     pub fn step(&self, pod: &Pod, differences: &mut Differences) -> Step {
-        let lifecycle = self.clone_set.spec.lifecycle.as_ref();
+        let lifecycle = self.spec.hooks();
         if !self.in_place {
             return recreate(pod, lifecycle);
         }
-        let strategy = &self.clone_set.spec.update_strategy;
-        let grace = strategy.in_place_update_strategy.as_ref();
-        let grace = i64::from(grace.map_or(0, |grace| grace.grace_period_seconds.max(0)));
-        let spec = differences
+        let change = differences
             .entry(pod.revision.clone())
-            .or_insert_with(|| difference(self.clone_set, self.revisions, (&pod.revision, self.target), self.rules))
+            .or_insert_with(|| difference(self.spec, self.revisions, (&pod.revision, self.target), self.rules))
             .clone()
-            .and_then(|spec| inplace::with_pending(spec, pod.pending.as_deref(), grace));
-        step(pod, lifecycle, spec, strategy.update_type() == UpdateType::InPlaceOnly)
+            .and_then(|change| inplace::with_pending(change, pod.pending.as_deref(), self.spec.grace_seconds));
+        step(pod, lifecycle, change, self.spec.update_type == UpdateType::InPlaceOnly)
     }
 }
 
 /// The step of a Pod whose update is not wanted any more.
-pub fn cancel(clone_set: &CloneSet, pod: &Pod) -> Step {
-    Step::CancelUpdate(lifecycle::after_update(clone_set.spec.lifecycle.as_ref(), pod))
+pub fn cancel(spec: &Spec, pod: &Pod) -> Step {
+    Step::CancelUpdate(lifecycle::after_update(spec.hooks(), pod))
 }
 
 /// What has to change between two revisions, or why that needs another Pod. What an unfinished update of a Pod has still to
@@ -122,7 +119,7 @@ pub fn cancel(clone_set: &CloneSet, pod: &Pod) -> Step {
 /// # Errors
 /// Why it cannot be made in place.
 pub fn difference(
-    clone_set: &CloneSet,
+    spec: &Spec,
     revisions: &[KnownRevision],
     (old, target): (&str, &str),
     rules: Rules,
@@ -131,9 +128,8 @@ pub fn difference(
     let (Some(from), Some(to)) = (find(old), find(target)) else {
         return Err(NotInPlace::UnknownRevision(old.to_owned()));
     };
-    let strategy = &clone_set.spec.update_strategy;
     if rules.recreate_on_claim_change
-        && strategy.update_type() != UpdateType::InPlaceOnly
+        && spec.update_type != UpdateType::InPlaceOnly
         && let (Some(a), Some(b)) = (&from.claims_hash, &to.claims_hash)
         && a != b
     {
@@ -192,6 +188,11 @@ mod tests {
     fn lifecycle(not_ready: bool) -> Lifecycle {
         let hook = json!({"finalizersHandler": ["f"], "markPodNotReady": not_ready});
         serde_json::from_value(json!({"inPlaceUpdate": hook, "preDelete": hook})).unwrap()
+    }
+    fn spec(strategy: &Value) -> Spec {
+        let set = json!({"metadata": {"name": "web"},
+            "spec": {"selector": {}, "template": {}, "updateStrategy": strategy}});
+        Spec::of(&serde_json::from_value(set).unwrap())
     }
     fn image() -> UpdateSpec {
         let mut spec = UpdateSpec::default();
@@ -272,17 +273,12 @@ mod tests {
             ..KnownRevision::default()
         };
         let revisions = [known("web-1", "i:1", "a"), known("web-2", "i:2", "b")];
-        let set = |strategy: Value| -> CloneSet {
-            serde_json::from_value(json!({"metadata": {"name": "web"},
-                "spec": {"selector": {}, "template": {}, "updateStrategy": strategy}}))
-            .unwrap()
-        };
         let grace = json!({"type": "InPlaceIfPossible", "inPlaceUpdateStrategy": {"gracePeriodSeconds": 7}});
         let only = json!({"type": "InPlaceOnly"});
         let decide = |strategy: &Value, from: &str, in_place: bool, recreate_on_claim_change: bool| {
-            let clone_set = set(strategy.clone());
+            let spec = spec(strategy);
             let rules = Rules { allowed: Allowed::default(), recreate_on_claim_change };
-            let updates = Updates { clone_set: &clone_set, revisions: &revisions, target: "web-2", in_place, rules };
+            let updates = Updates { spec: &spec, revisions: &revisions, target: "web-2", in_place, rules };
             let there = Pod { revision: from.into(), ..pod(State::Normal, false) };
             match updates.step(&there, &mut Differences::new()) {
                 Step::InPlace { spec, .. } => {
@@ -317,11 +313,9 @@ mod tests {
         ];
         let image = |container: &str, image: &str| BTreeMap::from([(container.to_owned(), image.to_owned())]);
         let decide = |kind: &str, target: &str| {
-            let clone_set = serde_json::from_value(json!({"metadata": {"name": "web"},
-                "spec": {"selector": {}, "template": {}, "updateStrategy": {"type": kind}}}));
+            let spec = spec(&json!({ "type": kind }));
             let rules = Rules { allowed: Allowed::default(), recreate_on_claim_change: false };
-            let clone_set = clone_set.unwrap();
-            let updates = Updates { clone_set: &clone_set, revisions: &revisions, target, in_place: true, rules };
+            let updates = Updates { spec: &spec, revisions: &revisions, target, in_place: true, rules };
             let pending = UpdateSpec {
                 revision: "web-2".into(),
                 container_images: image("side", "s:2"),

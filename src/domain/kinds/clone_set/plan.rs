@@ -8,21 +8,17 @@
 
 use std::sync::Arc;
 
-use super::diff::{Counted, Side, Wanted};
+use super::{
+    diff::{Counted, Side, Wanted},
+    spec::{Invalid, Spec},
+};
 use crate::{
-    api::apps::clone_set::CloneSet,
-    domain::{
-        pod::{
-            inplace::UpdateSpec,
-            lifecycle::{Hooked, State},
-            order::{Candidate, Constraint},
-        },
-        workload::rollout::{self, Invalid},
+    domain::pod::{
+        inplace::UpdateSpec,
+        lifecycle::{Hooked, State},
+        order::{Candidate, Constraint},
     },
-    k8s::{
-        int_or_percent::{IntOrPercent, Round},
-        revision,
-    },
+    k8s::revision,
 };
 
 /// An active Pod of the CloneSet.
@@ -82,8 +78,8 @@ pub struct Gates {
 /// What a pass looks at.
 #[derive(Clone)]
 pub struct ObservedCloneSet<'a> {
-    /// The CloneSet.
-    pub clone_set: &'a CloneSet,
+    /// The spec.
+    pub spec: &'a Spec,
     /// Active Pods that belong to it.
     pub pods: &'a [Arc<Pod>],
     /// Name of the revision to get to.
@@ -102,47 +98,14 @@ impl<'a> ObservedCloneSet<'a> {
     pub(super) fn pods(&self) -> impl Iterator<Item = &'a Pod> + use<'a> {
         self.pods.iter().map(Arc::as_ref)
     }
+
+    pub(super) fn wanted(&self) -> Result<Wanted, Invalid> {
+        self.spec.wanted(self.gates.partition_rollback, self.excludes_preparing_delete)
+    }
 }
 
 pub(super) fn is_on(pod: &Pod, revision: &str) -> bool {
     revision::is_same(&pod.revision, revision)
-}
-
-/// How many Pods stay on old revisions.
-///
-/// # Errors
-/// A partition that cannot be read.
-pub fn kept_old(clone_set: &CloneSet) -> Result<i32, Invalid> {
-    let partition = &clone_set.spec.update_strategy.partition;
-    let partition = rollout::number("updateStrategy.partition", partition.as_ref(), IntOrPercent::Int(0))?;
-    Ok(rollout::kept_old(partition, clone_set.spec.replicas.unwrap_or(1).max(0)))
-}
-
-pub(super) fn wanted(observed: &ObservedCloneSet<'_>) -> Result<Wanted, Invalid> {
-    let spec = &observed.clone_set.spec;
-    let replicas = spec.replicas.unwrap_or(1).max(0);
-    let strategy = &spec.update_strategy;
-    let max_unavailable = rollout::number(
-        "updateStrategy.maxUnavailable",
-        strategy.max_unavailable.as_ref(),
-        rollout::DEFAULT_MAX_UNAVAILABLE,
-    )?;
-    let max_surge = rollout::number("updateStrategy.maxSurge", strategy.max_surge.as_ref(), IntOrPercent::Int(0))?;
-    let scale = rollout::number(
-        "scaleStrategy.maxUnavailable",
-        spec.scale_strategy.max_unavailable.as_ref(),
-        IntOrPercent::Int(i32::MAX),
-    )?;
-    let (max_unavailable, max_surge) = rollout::limits(max_unavailable, max_surge, replicas, strategy.paused);
-    Ok(Wanted {
-        replicas,
-        partition: kept_old(observed.clone_set)?,
-        max_unavailable,
-        max_surge,
-        scale_max_unavailable: scale.resolve(replicas, Round::Up),
-        rolls_back: observed.gates.partition_rollback,
-        excludes_preparing_delete: observed.excludes_preparing_delete,
-    })
 }
 
 /// How Pods are counted.

@@ -7,17 +7,15 @@ use std::{
 
 use super::{
     diff::{self, Wanted},
-    plan::{Counting, ObservedCloneSet, Pod, count, is_on, wanted},
+    plan::{Counting, ObservedCloneSet, Pod, count, is_on},
     room::{Charge, Room},
+    spec::{Invalid, Spec},
 };
 use crate::{
-    api::apps::{clone_set::CloneSet, lifecycle::Lifecycle, strategies::UpdateType},
-    domain::{
-        pod::{
-            lifecycle::{LifecycleRules as _, State},
-            order::{self, Candidate},
-        },
-        workload::rollout::Invalid,
+    api::apps::{lifecycle::Lifecycle, strategies::UpdateType},
+    domain::pod::{
+        lifecycle::{LifecycleRules as _, State},
+        order::{self, Candidate},
     },
     k8s::revision,
 };
@@ -89,9 +87,8 @@ pub struct ScalePlan<'a> {
 /// A number in the spec that cannot be read: nothing is created or deleted on a guess.
 pub fn scale<'a>(observed: &ObservedCloneSet<'a>) -> Result<ScalePlan<'a>, Invalid> {
     let mut plan = ScalePlan::default();
-    let none = Lifecycle::default();
-    let lifecycle = observed.clone_set.spec.lifecycle.as_ref().unwrap_or(&none);
-    let wanted = wanted(observed)?;
+    let lifecycle = &observed.spec.lifecycle;
+    let wanted = observed.wanted()?;
 
     plan.cancels = stale_marks(observed);
     if plan.cancels.is_empty() {
@@ -134,8 +131,8 @@ pub fn scale<'a>(observed: &ObservedCloneSet<'a>) -> Result<ScalePlan<'a>, Inval
 
 /// The Pods as they would be if these had been cancelled. The API server has refused it, maybe for good: nothing else waits
 /// for that, and no Pod is deleted that is to stay.
-pub fn as_if_cancelled(clone_set: &CloneSet, pods: &[Arc<Pod>], refused: &[Cancel]) -> Vec<Arc<Pod>> {
-    let is_listed = |pod: &Pod| clone_set.spec.scale_strategy.pods_to_delete.contains(&pod.facts.name);
+pub fn as_if_cancelled(spec: &Spec, pods: &[Arc<Pod>], refused: &[Cancel]) -> Vec<Arc<Pod>> {
+    let is_listed = |pod: &Pod| spec.pods_to_delete.contains(&pod.facts.name);
     let refused: BTreeMap<&str, &Cancel> = refused.iter().map(|cancel| (cancel.pod(), cancel)).collect();
     let done = |pod: &Arc<Pod>| match refused.get(pod.facts.name.as_str()) {
         Some(Cancel::Deletion { .. }) => Arc::new(Pod { state: State::Normal, ..Pod::clone(pod) }),
@@ -151,7 +148,7 @@ pub fn as_if_cancelled(clone_set: &CloneSet, pods: &[Arc<Pod>], refused: &[Cance
 /// Marks of ours for revisions that are not wanted any more, and notes of marks that somebody has taken away. What users
 /// and OpenKruise have marked has no note of ours and stays marked.
 fn stale_marks(observed: &ObservedCloneSet<'_>) -> Vec<Cancel> {
-    let replaces = observed.clone_set.spec.update_strategy.update_type() != UpdateType::OnDelete;
+    let replaces = observed.spec.update_type != UpdateType::OnDelete;
     let is_wanted = |to: &str| {
         replaces
             && (revision::is_same(to, observed.update_revision)

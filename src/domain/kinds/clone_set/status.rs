@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 
-use super::plan::{self, Pod};
+use super::{plan::Pod, spec::Spec};
 use crate::{
     api::apps::{
         clone_set::{CloneSet, CloneSetCondition, CloneSetStatus},
@@ -20,6 +20,8 @@ pub const FAILED_SCALE: &str = "FailedScale";
 pub const FAILED_UPDATE: &str = "FailedUpdate";
 /// Condition: whether a roll-out makes progress. Only with a deadline.
 pub const PROGRESSING: &str = "Progressing";
+/// Reason of [`PROGRESSING`] while the roll-out goes on.
+const RUNNING: &str = "CloneSetUpdated";
 /// Reason of [`PROGRESSING`] after the deadline.
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
 /// Reason of Ready while Pods on old revisions are left to whoever deletes them.
@@ -41,9 +43,9 @@ pub struct Outcome {
 /// The status after a pass, and when to look again for the sake of the deadline.
 ///
 /// Counted are the active Pods as they were at the begin of the pass; what the pass did shows when the Pods have changed.
-/// `terminating` is how many more are being deleted.
+/// `terminating` is how many more are being deleted. Of the CloneSet, its generation and its status before are read.
 pub fn status(
-    clone_set: &CloneSet,
+    (clone_set, spec): (&CloneSet, &Spec),
     (pods, terminating): (&[Arc<Pod>], usize),
     (current, update): (&str, &str),
     selector: String,
@@ -51,7 +53,7 @@ pub fn status(
     now: Timestamp,
 ) -> (CloneSetStatus, Option<Duration>) {
     let old = clone_set.status.clone().unwrap_or_default();
-    let replicas = clone_set.spec.replicas.unwrap_or(1);
+    let replicas = spec.replicas;
     let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
     let (mut ready, mut available) = (0, 0);
     let (mut updated_replicas, mut updated_available) = (0, 0);
@@ -72,7 +74,7 @@ pub fn status(
         updated_replicas,
         updated_ready_replicas: updated_ready(pods, update),
         updated_available_replicas: updated_available,
-        expected_updated_replicas: replicas - plan::kept_old(clone_set).unwrap_or(replicas),
+        expected_updated_replicas: replicas - spec.kept_old.clone().unwrap_or(replicas),
         update_revision: update.to_owned(),
         current_revision: if all_updated { update } else { current }.to_owned(),
         terminating_replicas: i32::try_from(terminating).unwrap_or(i32::MAX),
@@ -82,14 +84,14 @@ pub fn status(
     };
     failure(&mut status.conditions, FAILED_SCALE, outcome.scale_error.as_deref(), now);
     failure(&mut status.conditions, FAILED_UPDATE, outcome.update_error.as_deref(), now);
-    let requeue = progress(clone_set, &mut status, &old.update_revision, now);
-    let how_far = how_far(clone_set, &status, outcome);
+    let requeue = progress(spec, &mut status, clone_set.status.as_ref(), now);
+    let how_far = how_far(spec, &status, outcome);
     set_kstatus(&mut status.conditions, &how_far, now);
     (status, requeue)
 }
 
 /// How far the CloneSet is.
-fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> Progress {
+fn how_far(spec: &Spec, status: &CloneSetStatus, outcome: &Outcome) -> Progress {
     let waiting = |reason: &str, message: String| Progress::Waiting { reason: reason.into(), message };
     let held = |reason: &str, message: &str| Progress::Held { reason: reason.into(), message: message.into() };
     let stalled = |reason: &str, message: &str| Progress::Stalled { reason: reason.into(), message: message.into() };
@@ -108,15 +110,15 @@ fn how_far(clone_set: &CloneSet, status: &CloneSetStatus, outcome: &Outcome) -> 
     if let Some(why) = &outcome.kept {
         return waiting("WaitsForBudget", why.clone());
     }
-    let replicas = clone_set.spec.replicas.unwrap_or(1);
+    let replicas = spec.replicas;
     let (updated, expected) = (status.updated_available_replicas, status.expected_updated_replicas);
     if status.replicas != replicas || status.available_replicas != replicas {
         return waiting("Progressing", format!("{} of {replicas} Pods are available", status.available_replicas));
     }
     match () {
         () if updated == replicas => Progress::Available,
-        () if clone_set.spec.update_strategy.paused => held("Paused", "the update is paused"),
-        () if is_left_to_deletions(clone_set, status) => held(ON_DELETE, "Pods are updated when they are deleted"),
+        () if spec.is_paused => held("Paused", "the update is paused"),
+        () if is_left_to_deletions(spec, status) => held(ON_DELETE, "Pods are updated when they are deleted"),
         () if updated < expected => {
             waiting("Progressing", format!("{updated} of {expected} Pods are updated and available"))
         }
@@ -131,10 +133,9 @@ pub fn updated_ready(pods: &[Arc<Pod>], update: &str) -> i32 {
 }
 
 /// Whether every Pod serves, and those on old revisions stay until somebody deletes them.
-fn is_left_to_deletions(clone_set: &CloneSet, status: &CloneSetStatus) -> bool {
-    let replicas = clone_set.spec.replicas.unwrap_or(1);
-    clone_set.spec.update_strategy.update_type() == UpdateType::OnDelete
-        && [status.replicas, status.available_replicas].iter().all(|count| *count == replicas)
+fn is_left_to_deletions(spec: &Spec, status: &CloneSetStatus) -> bool {
+    spec.update_type == UpdateType::OnDelete
+        && [status.replicas, status.available_replicas].iter().all(|count| *count == spec.replicas)
 }
 
 /// Sets the conditions Ready, Reconciling and Stalled.
@@ -210,52 +211,55 @@ fn failure(conditions: &mut Vec<CloneSetCondition>, type_: &str, error: Option<&
     }
 }
 
+/// Status, reason and message of the condition Progressing.
+fn words(spec: &Spec, status: &CloneSetStatus, is_complete: bool, is_late: bool) -> (bool, &'static str, String) {
+    let expected = status.expected_updated_replicas;
+    let is_partitioned = expected < spec.replicas && expected <= status.updated_available_replicas;
+    if is_complete {
+        (true, "CloneSetAvailable", "CloneSet is available".to_owned())
+    } else if spec.is_paused {
+        (true, "CloneSetPaused", "CloneSet is paused".to_owned())
+    } else if is_partitioned {
+        (true, "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready".to_owned())
+    } else if is_late {
+        let message = format!("CloneSet revision {} has timed out progressing", status.update_revision);
+        (false, DEADLINE_EXCEEDED, message)
+    } else {
+        (true, RUNNING, "CloneSet is progressing".to_owned())
+    }
+}
+
 /// Sets the condition Progressing, in the words of OpenKruise: clients compare them (decision 33). The clock begins anew
 /// with a new revision and whenever the roll-out gets further. It stands still while the rest is left to deletions:
 /// OpenKruise has no words for that, so the condition says that the CloneSet is progressing.
 fn progress(
-    clone_set: &CloneSet,
+    spec: &Spec,
     status: &mut CloneSetStatus,
-    revision_before: &str,
+    old: Option<&CloneSetStatus>,
     now: Timestamp,
 ) -> Option<Duration> {
-    let spec = &clone_set.spec;
-    let deadline = spec.progress_deadline_seconds.filter(|deadline| *deadline != i32::MAX);
     let before = status.conditions.iter().position(|c| c.type_ == PROGRESSING).map(|i| status.conditions.remove(i));
-    let deadline = i64::from(deadline?);
-    let replicas = spec.replicas.unwrap_or(1);
-    let got_further = {
-        let old = clone_set.status.clone().unwrap_or_default();
-        !revision::is_same(revision_before, &status.update_revision)
+    let deadline = i64::from(spec.progress_deadline?);
+    let replicas = spec.replicas;
+    let got_further = old.is_none_or(|old| {
+        !revision::is_same(&old.update_revision, &status.update_revision)
             || status.updated_available_replicas > old.updated_available_replicas
             || status.updated_replicas > old.updated_replicas
-    };
+    });
     let complete = status.current_revision == status.update_revision
         && [status.replicas, status.updated_replicas, status.updated_available_replicas].iter().all(|n| *n == replicas);
-    let is_held = is_left_to_deletions(clone_set, status);
+    let is_held = is_left_to_deletions(spec, status);
     // By the counts of the pass before, or by what it said of an older spec.
-    let was_held = clone_set.status.as_ref().is_some_and(|before| is_left_to_deletions(clone_set, before))
+    let was_held = old.is_some_and(|old| is_left_to_deletions(spec, old))
         || status.conditions.iter().any(|c| c.type_ == kstatus::READY && c.reason == ON_DELETE);
     let begins = got_further || (was_held && !is_held);
     let since = before.as_ref().filter(|_| !begins).and_then(|c| c.last_update_time).unwrap_or(now);
     let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
     let was_exceeded = before.as_ref().is_some_and(|c| c.reason == DEADLINE_EXCEEDED) && !begins;
-    let was_running = before.as_ref().is_some_and(|c| c.reason == "CloneSetUpdated");
-    let (is_true, reason, message) = if complete {
-        (true, "CloneSetAvailable", "CloneSet is available".to_owned())
-    } else if spec.update_strategy.paused {
-        (true, "CloneSetPaused", "CloneSet is paused".to_owned())
-    } else if status.expected_updated_replicas < replicas
-        && status.expected_updated_replicas <= status.updated_available_replicas
-    {
-        (true, "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready".to_owned())
-    } else if !is_held && (was_exceeded || (was_running && left < 0)) {
-        let message = format!("CloneSet revision {} has timed out progressing", status.update_revision);
-        (false, DEADLINE_EXCEEDED, message)
-    } else {
-        (true, "CloneSetUpdated", "CloneSet is progressing".to_owned())
-    };
-    let running = reason == "CloneSetUpdated";
+    let was_running = before.as_ref().is_some_and(|c| c.reason == RUNNING);
+    let is_late = !is_held && (was_exceeded || (was_running && left < 0));
+    let (is_true, reason, message) = words(spec, status, complete, is_late);
+    let running = reason == RUNNING;
     let text = if is_true { "True" } else { "False" };
     let condition = match before {
         Some(old) if old.status == text && old.reason == reason && !(running && begins) => {
@@ -302,7 +306,8 @@ mod tests {
     }
     fn of(clone_set: &CloneSet, pods: &[Pod], second: i64) -> (CloneSetStatus, Option<Duration>) {
         let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
-        status(clone_set, (&pods, 0), ("web-1", "web-2"), "app=web".into(), &Outcome::default(), at(second))
+        let spec = Spec::of(clone_set);
+        status((clone_set, &spec), (&pods, 0), ("web-1", "web-2"), "app=web".into(), &Outcome::default(), at(second))
     }
 
     #[test]
@@ -331,7 +336,7 @@ mod tests {
         let mut set = clone_set(json!({}));
         let run = |set: &CloneSet, error: Option<&str>, second| {
             let outcome = Outcome { update_error: error.map(str::to_owned), ..Outcome::default() };
-            status(set, (&[], 0), ("web-1", "web-2"), String::new(), &outcome, at(second)).0
+            status((set, &Spec::of(set)), (&[], 0), ("web-1", "web-2"), String::new(), &outcome, at(second)).0
         };
         set.status = Some(run(&set, Some("first"), 0));
         set.status = Some(run(&set, Some("second"), 9));
@@ -412,7 +417,8 @@ mod tests {
         ] {
             let set = clone_set(json!({ "spec": spec }));
             let pods: Vec<Arc<Pod>> = pods.into_iter().cloned().map(Arc::new).collect();
-            let (status, _) = status(&set, (&pods, 0), ("web-1", "web-2"), String::new(), outcome, at(0));
+            let of = (&set, &Spec::of(&set));
+            let (status, _) = status(of, (&pods, 0), ("web-1", "web-2"), String::new(), outcome, at(0));
             let is_one = |c: &&CloneSetCondition| kstatus::KSTATUS.contains(&c.type_.as_str()) && c.status == "True";
             let found: Vec<_> = status.conditions.iter().filter(is_one).collect();
             let found: Vec<_> = found.iter().map(|c| format!("{} {} {}", c.type_, c.reason, c.message)).collect();

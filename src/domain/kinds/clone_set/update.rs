@@ -4,18 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     diff,
-    plan::{Counting, ObservedCloneSet, Pod, count, is_on, wanted},
+    plan::{Counting, ObservedCloneSet, Pod, count, is_on},
     room::{Charge, Room},
+    spec::{Invalid, Spec},
 };
 use crate::{
-    api::apps::{clone_set::UpdateStrategy, strategies::UpdateType},
-    domain::{
-        pod::lifecycle::{LifecycleRules as _, State},
-        workload::{
-            pod_order::{Base, PodOrder, Priority},
-            rollout::Invalid,
-        },
-    },
+    api::apps::strategies::UpdateType,
+    domain::pod::lifecycle::{LifecycleRules as _, State},
 };
 
 /// What to do about updates.
@@ -51,20 +46,20 @@ impl<'a> UpdatePlan<'a> {
 /// # Errors
 /// A number in the spec that cannot be read: updates are held, instead of updating everything.
 pub fn update<'a>(observed: &ObservedCloneSet<'a>) -> Result<UpdatePlan<'a>, Invalid> {
-    let strategy = &observed.clone_set.spec.update_strategy;
+    let spec = observed.spec;
     let mut plan = UpdatePlan::default();
-    if strategy.paused {
+    if spec.is_paused {
         return Ok(plan);
     }
-    if strategy.update_type() == UpdateType::OnDelete {
+    if spec.update_type == UpdateType::OnDelete {
         plan.cancels = needless_updates(observed, &[]);
         return Ok(plan);
     }
-    let wanted = wanted(observed)?;
+    let wanted = observed.wanted()?;
     let counted = count(observed, Counting::default());
     let diff = diff::diff(&wanted, &counted);
     plan.back = diff.update < 0;
-    plan.in_place = strategy.update_type().is_in_place();
+    plan.in_place = spec.update_type.is_in_place();
     let is_candidate = |pod: &&Pod| plan.back == is_on(pod, observed.update_revision);
     let marked =
         observed.pods().filter(is_candidate).filter(|pod| pod.is_specified && pod.state != State::PreparingDelete);
@@ -77,7 +72,7 @@ pub fn update<'a>(observed: &ObservedCloneSet<'a>) -> Result<UpdatePlan<'a>, Inv
         // along with the next change.
         .filter(|pod| pod.state == State::Updated || !pod.is_in_grace)
         .collect();
-    sort_for_update(&mut plan.candidates, observed.pods, strategy)?;
+    sort_for_update(&mut plan.candidates, observed.pods, spec)?;
     let size = |n: i32| usize::try_from(n).unwrap_or(0);
     // What the partition leaves to be updated, even if there are too many Pods to begin with it now.
     let beyond = if plan.back { 0 } else { size(counted.old.active() - wanted.partition - marked) };
@@ -97,9 +92,8 @@ pub fn update<'a>(observed: &ObservedCloneSet<'a>) -> Result<UpdatePlan<'a>, Inv
 /// The order in which the chosen Pods begin: those that come to an end, those that are down, those that wait for a hook,
 /// which may last, and then those that serve.
 fn what_is_down_first(candidates: &mut [&Pod], observed: &ObservedCloneSet<'_>) {
-    let lifecycle = observed.clone_set.spec.lifecycle.as_ref();
     let rank = |pod: &&Pod| match Charge::of(pod) {
-        Charge::Announced if lifecycle.is_some_and(|lifecycle| lifecycle.holds_update(*pod)) => 2,
+        Charge::Announced if observed.spec.lifecycle.holds_update(*pod) => 2,
         Charge::Announced => 0,
         Charge::Down => 1,
         Charge::NotYetAvailable => 3,
@@ -117,25 +111,10 @@ fn needless_updates<'a>(observed: &ObservedCloneSet<'a>, to_be_updated: &[&Pod])
     observed.pods().filter(|pod| waits(pod) && !is_on(pod, observed.update_revision)).filter(is_kept).collect()
 }
 
-fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], strategy: &UpdateStrategy) -> Result<(), Invalid> {
+fn sort_for_update(candidates: &mut Vec<&Pod>, all: &[Arc<Pod>], spec: &Spec) -> Result<(), Invalid> {
     let all = all.iter().map(|pod| &pod.facts.labels);
-    pod_order(strategy)?.sort(candidates, |pod| &pod.facts, all);
+    spec.order.as_ref().map_err(Invalid::clone)?.sort(candidates, |pod| &pod.facts, all);
     // Pods that wait for their hook come to an end before others begin.
     candidates.sort_by_key(|pod| pod.state != State::PreparingUpdate);
     Ok(())
-}
-
-/// The order of updates, without what an update that is under way adds to it.
-///
-/// # Errors
-/// A selector of the strategy that cannot be read.
-pub fn pod_order(strategy: &UpdateStrategy) -> Result<PodOrder, Invalid> {
-    let field = "spec.updateStrategy.priorityStrategy";
-    let scatter = strategy.scatter_strategy.iter().map(|term| (term.key.clone(), term.value.clone()));
-    Ok(PodOrder {
-        base: Base::LeastUseful,
-        priority: Priority::of(field, strategy.priority_strategy.as_ref())?,
-        scatter: scatter.collect(),
-        last: None,
-    })
 }

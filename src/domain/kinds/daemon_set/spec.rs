@@ -116,7 +116,7 @@ impl Spec {
     pub fn of(set: &DaemonSet) -> Result<Self, Invalid> {
         let spec = &set.spec;
         let annotation = |key: &str| set.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
-        let invalid = |key: &'static str| move |why: String| Invalid(format!("annotation {key}: {why}"));
+        let invalid = |key: &'static str| move |Invalid(why): Invalid| Invalid(format!("annotation {key}: {why}"));
         let strategy = &spec.update_strategy;
         let Some(update_type) = SetUpdateType::parse(&strategy.type_) else {
             return Err(Invalid(format!("spec.updateStrategy.type: {:?} is not known", strategy.type_)));
@@ -236,11 +236,11 @@ impl Rolling {
 ///
 /// # Errors
 /// It is neither.
-pub fn flag(annotation: Option<&str>) -> Result<bool, String> {
+pub fn flag(annotation: Option<&str>) -> Result<bool, Invalid> {
     match annotation.map(str::trim) {
         None | Some("" | "false") => Ok(false),
         Some("true") => Ok(true),
-        Some(other) => Err(format!("{other:?} is not allowed; want true or false")),
+        Some(other) => Err(Invalid(format!("{other:?} is not allowed; want true or false"))),
     }
 }
 
@@ -248,12 +248,12 @@ pub fn flag(annotation: Option<&str>) -> Result<bool, String> {
 ///
 /// # Errors
 /// It is no key of a label with a number.
-pub fn per_topology(annotation: Option<&str>) -> Result<Option<(String, i32)>, String> {
+pub fn per_topology(annotation: Option<&str>) -> Result<Option<(String, i32)>, Invalid> {
     let Some(text) = annotation.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
     let wrong = || {
-        format!(
+        Invalid(format!(
             "{text:?} is not allowed; want the key of a node label and a number of 1 or more, such as topology.kubernetes.io/zone=2"
-        )
+        ))
     };
     let (key, number) = text.split_once('=').ok_or_else(wrong)?;
     let (key, number) = (key.trim(), number.trim().parse::<i32>().ok().filter(|number| *number > 0));
@@ -267,10 +267,11 @@ pub fn per_topology(annotation: Option<&str>) -> Result<Option<(String, i32)>, S
 ///
 /// # Errors
 /// It is no number of seconds.
-pub fn grace_seconds(annotation: Option<&str>) -> Result<i64, String> {
+pub fn grace_seconds(annotation: Option<&str>) -> Result<i64, Invalid> {
     let Some(text) = annotation.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(0) };
     let number = text.parse::<i32>().ok().filter(|number| *number >= 0);
-    number.map(i64::from).ok_or_else(|| format!("{text:?} is not allowed; want a number of seconds, 0 or more"))
+    let wrong = || Invalid(format!("{text:?} is not allowed; want a number of seconds, 0 or more"));
+    number.map(i64::from).ok_or_else(wrong)
 }
 
 /// Annotations that are part of what a set should be, with what reads them.
@@ -283,7 +284,7 @@ pub fn judge_annotations(annotations: &BTreeMap<String, String>) -> Vec<(&'stati
         (labels::IN_PLACE_GRACE_SECONDS, grace_seconds(get(labels::IN_PLACE_GRACE_SECONDS)).err()),
     ]
     .into_iter()
-    .filter_map(|(key, error)| Some((key, error?)))
+    .filter_map(|(key, error)| Some((key, error?.0)))
     .collect()
 }
 
@@ -375,7 +376,7 @@ mod tests {
         );
         assert_eq!(per_topology(Some(" ")).unwrap(), None);
         for odd in ["zone", "zone=0", "zone=two", "=2", "zone=-1", "a b=1"] {
-            assert!(per_topology(Some(odd)).unwrap_err().contains("want the key of a node label"), "{odd}");
+            assert!(per_topology(Some(odd)).unwrap_err().0.contains("want the key of a node label"), "{odd}");
         }
         assert_eq!((flag(None), flag(Some("true")), flag(Some("false"))), (Ok(false), Ok(true), Ok(false)));
         assert!(flag(Some("yes")).is_err() && grace_seconds(Some("-1")).is_err());

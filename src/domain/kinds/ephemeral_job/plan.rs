@@ -4,12 +4,13 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use super::{
     memory::{EphemeralMemory, number},
+    spec::EphemeralSpec,
     state::{PodResult, blocked, has_containers, has_foreign, result},
     status::{self, JobCounts},
 };
 use crate::{
     api::apps::ephemeral_job::{EphemeralJob, EphemeralJobStatus},
-    k8s::{invalid::Invalid, pod::PodView, selector::Selector, time::Now},
+    k8s::{pod::PodView, selector::Selector, time::Now},
 };
 
 /// What to do.
@@ -28,31 +29,6 @@ pub fn concerns(job: &EphemeralJob, selector: &Selector, pod: &PodView) -> bool 
     selector.matches(&pod.labels) || has_containers(pod, job.uid())
 }
 
-/// The selector of a job. One that matches everything is refused: it was surely not meant.
-///
-/// # Errors
-/// It cannot be read, or is empty.
-pub fn selector_of(job: &EphemeralJob) -> Result<Selector, Invalid> {
-    let selector = Selector::of(&job.spec.selector)?;
-    if selector.is_empty() {
-        return Err(Invalid("it is empty, and would match every Pod; want matchLabels or matchExpressions".into()));
-    }
-    Ok(selector)
-}
-
-/// Why nothing can be done about a job, if nothing can: the field and the reason.
-fn error_of(job: &EphemeralJob) -> Option<String> {
-    if let Err(error) = selector_of(job) {
-        return Some(format!("spec.selector: {error}"));
-    }
-    let all = &job.spec.template.ephemeral_containers;
-    if all.is_empty() {
-        return Some("spec.template.ephemeralContainers: it is empty; want at least one container".into());
-    }
-    (job.container_names().count() < all.len())
-        .then(|| "spec.template.ephemeralContainers: one has no name; want a name for each".into())
-}
-
 /// Decides for a job that is neither over nor being deleted. `pods` are those that it has to do with ([`concerns`]),
 /// `begun` is how long ago it began.
 pub fn plan(
@@ -62,8 +38,9 @@ pub fn plan(
     begun: Duration,
     now: Now,
 ) -> EphemeralPlan {
-    if let Some(error) = error_of(job) {
-        return EphemeralPlan { status: status::error(job, &error, now), ..EphemeralPlan::default() };
+    let spec = EphemeralSpec::of(job);
+    if let Some(error) = &spec.error {
+        return EphemeralPlan { status: status::error(job, error, now), ..EphemeralPlan::default() };
     }
     let uid = job.uid();
     let states: Vec<(&Arc<PodView>, Option<PodResult>)> = pods.iter().map(|pod| (pod, result(pod, uid))).collect();
@@ -88,21 +65,8 @@ pub fn plan(
     let busy = running + waiting + unreported;
     let done = usize::try_from(succeeded.saturating_add(failed)).unwrap_or_default();
 
-    let mut candidates: Vec<&Arc<PodView>> = states
-        .iter()
-        .filter(|(pod, result)| {
-            let is_free = result.is_none() && pod.is_active() && !pod.is_mirror;
-            is_free && !has_foreign(pod, uid, job.container_names())
-        })
-        .map(|(pod, _)| *pod)
-        .collect();
-    let pause = |pod: &PodView| memory.refused.get(pod.uid()).map_or(Duration::ZERO, |refusal| refusal.left(now));
-    // Without a node there is no kubelet to start them.
-    let is_unbound = |pod: &PodView| pod.node_name.is_empty();
-    // A Pod that does not take the containers, or not yet, keeps no other one from getting them.
-    candidates.sort_by_cached_key(|pod| (is_unbound(pod), !pause(pod).is_zero(), pod.created, pod.name().to_owned()));
-    let replicas = job.spec.replicas.map_or(usize::MAX, |replicas| usize::try_from(replicas).unwrap_or_default());
-    candidates.truncate(replicas.saturating_sub(busy + done));
+    let mut candidates = candidates(job, &states, memory, now);
+    candidates.truncate(spec.replicas.unwrap_or(usize::MAX).saturating_sub(busy + done));
 
     let counts = JobCounts {
         matches: number(busy + done + candidates.len()),
@@ -113,22 +77,52 @@ pub fn plan(
         unreported: number(unreported),
     };
     let blocked = blocked_pods(job, &states, memory, now);
-    let mut plan = EphemeralPlan { status: status::of(job, counts, &blocked, begun, now), ..EphemeralPlan::default() };
+    let status = status::of((job, &spec), counts, &blocked, begun, now);
+    let mut plan = EphemeralPlan { status, ..EphemeralPlan::default() };
     if plan.status.completion_time.is_some() {
         return plan;
     }
     let silences = states.iter().filter_map(|(pod, _)| memory.silence_left(pod.uid(), now));
-    let deadline = status::deadline(job).map(|deadline| deadline.saturating_sub(begun));
+    let deadline = spec.deadline.map(|deadline| deadline.saturating_sub(begun));
     plan.look = silences.filter(|left| !left.is_zero()).chain(deadline).min();
-    if !job.spec.paused {
-        let parallelism = job.spec.parallelism.map_or(1, |most| usize::try_from(most).unwrap_or_default());
-        let slots = parallelism.saturating_sub(busy);
+    if !spec.is_paused {
+        let slots = spec.parallelism.saturating_sub(busy);
+        let pause = |pod: &PodView| pause(memory, pod, now);
         let next = candidates.iter().map(|pod| pause(pod)).filter(|left| !left.is_zero()).min();
         plan.look = [plan.look, next].into_iter().flatten().min();
         let ready = candidates.into_iter().filter(|pod| pause(pod).is_zero() && !is_unbound(pod));
         plan.add = ready.take(slots).cloned().collect();
     }
     plan
+}
+
+/// How long a Pod is still left alone because it has refused the containers.
+fn pause(memory: &EphemeralMemory, pod: &PodView, now: Now) -> Duration {
+    memory.refused.get(pod.uid()).map_or(Duration::ZERO, |refusal| refusal.left(now))
+}
+
+/// Whether it has no node, and so no kubelet to start the containers.
+fn is_unbound(pod: &PodView) -> bool {
+    pod.node_name.is_empty()
+}
+
+/// Pods that can get the containers, in the order in which they get them. A Pod that does not take them, or not yet, keeps no
+/// other one from getting them.
+fn candidates<'p>(
+    job: &EphemeralJob,
+    states: &[(&'p Arc<PodView>, Option<PodResult>)],
+    memory: &EphemeralMemory,
+    now: Now,
+) -> Vec<&'p Arc<PodView>> {
+    let is_free = |(pod, result): &&(&'p Arc<PodView>, Option<PodResult>)| {
+        let is_free = result.is_none() && pod.is_active() && !pod.is_mirror;
+        is_free && !has_foreign(pod, job.uid(), job.container_names())
+    };
+    let mut candidates: Vec<&'p Arc<PodView>> = states.iter().filter(is_free).map(|(pod, _)| *pod).collect();
+    candidates.sort_by_cached_key(|pod| {
+        (is_unbound(pod), !pause(memory, pod, now).is_zero(), pod.created, pod.name().to_owned())
+    });
+    candidates
 }
 
 /// Pods whose containers do not start, of which kubelet says nothing, or that do not take them: name, reason and message, by

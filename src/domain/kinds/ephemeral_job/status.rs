@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::spec::EphemeralSpec;
 use crate::{
     api::apps::ephemeral_job::{EphemeralJob, EphemeralJobStatus},
     k8s::{
@@ -39,11 +40,6 @@ pub(super) struct JobCounts {
     pub(super) unreported: i32,
 }
 
-/// How long a job may take, if there is a limit.
-pub(super) fn deadline(job: &EphemeralJob) -> Option<Duration> {
-    job.spec.active_deadline_seconds.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
-}
-
 /// The status of a job about which nothing can be done.
 pub(super) fn error(job: &EphemeralJob, why: &str, now: Now) -> EphemeralJobStatus {
     let mut status = begin(job, now);
@@ -56,7 +52,7 @@ pub(super) fn error(job: &EphemeralJob, why: &str, now: Now) -> EphemeralJobStat
 
 /// The status of a job with these counts. `blocked`: Pods in which something does not start, with reason and message.
 pub(super) fn of(
-    job: &EphemeralJob,
+    (job, spec): (&EphemeralJob, &EphemeralSpec),
     counts: JobCounts,
     blocked: &[(String, String, String)],
     begun: Duration,
@@ -65,23 +61,23 @@ pub(super) fn of(
     let JobCounts { matches, running, succeeded, waiting, failed, unreported } = counts;
     let mut status = EphemeralJobStatus { matches, running, succeeded, waiting, failed, unreported, ..begin(job, now) };
     let all_done = matches > 0 && succeeded.saturating_add(failed) >= matches;
-    let is_late = deadline(job).is_some_and(|deadline| begun >= deadline);
+    let late = spec.deadline.filter(|deadline| begun >= *deadline);
     let progress = format!("{succeeded} of {matches} Pods succeeded, {failed} failed");
     let (phase, true_one, reason, message) = if all_done && failed == 0 {
         ("Succeeded", READY, JOB_SUCCEEDED, progress)
     } else if all_done {
         ("Failed", STALLED, JOB_FAILED, progress)
-    } else if is_late {
-        let seconds = job.spec.active_deadline_seconds.unwrap_or_default();
+    } else if let Some(deadline) = late {
+        let seconds = deadline.as_secs();
         let left = running.saturating_add(waiting).saturating_add(unreported);
         let message = format!(
             "{progress}; activeDeadlineSeconds ({seconds}) is over; containers in {left} Pods are not done, and stay there"
         );
         ("Failed", STALLED, DEADLINE_EXCEEDED, message)
-    } else if job.spec.paused {
+    } else if spec.is_paused {
         ("Paused", READY, "Paused", format!("{progress}; the job is paused"))
     } else if matches == 0 {
-        let why = if job.spec.replicas == Some(0) {
+        let why = if spec.replicas == Some(0) {
             "spec.replicas is 0"
         } else {
             "no Pod matches that can get the containers"

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     memory::EphemeralMemory,
-    plan::{self, EphemeralPlan, concerns, selector_of},
+    plan::{self, EphemeralPlan, concerns},
+    spec::selector_of,
     state::{PodResult, result},
 };
 use crate::{

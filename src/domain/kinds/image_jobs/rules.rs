@@ -1,7 +1,7 @@
 //! What is refused in an ImagePullJob or ImageListPullJob: by admission when it is written, and by the controllers when it
-//! was written while admission was away.
+//! was written while admission was away. And what both kinds mean by the same fields.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 
@@ -10,8 +10,8 @@ use crate::{
     api::apps::{
         image_list_pull_job::{ImageListPullJobSpec, MOST_IMAGES},
         image_pull_job::{
-            CompletionPolicyType, DEFAULT_TIMEOUT_SECONDS, ImagePullJobSpec, NodeSelector, PULL_ALWAYS,
-            PULL_IF_NOT_PRESENT,
+            CompletionPolicy, CompletionPolicyType, DEFAULT_TIMEOUT_SECONDS, ImagePullJobSpec, NodeSelector,
+            PULL_ALWAYS, PULL_IF_NOT_PRESENT,
         },
     },
     k8s::{
@@ -48,6 +48,12 @@ pub fn image(text: &str) -> Result<ImageRef<'_>, Invalid> {
         return Err(wrong(": a sha256 digest has 64 hexadecimal digits"));
     }
     Ok(image)
+}
+
+/// How long a job or list is kept after its end. None: for good.
+pub fn time_to_live(completion: &CompletionPolicy) -> Option<Duration> {
+    let seconds = completion.ttl_seconds_after_finished.and_then(|seconds| u64::try_from(seconds).ok());
+    seconds.map(Duration::from_secs)
 }
 
 /// The number of nodes at a time.
@@ -232,6 +238,13 @@ mod tests {
         ] {
             assert_eq!(problems(spec.clone()), [], "{spec}");
         }
+    }
+
+    #[test]
+    fn what_has_no_time_to_live_is_kept() {
+        let ttl = |seconds| CompletionPolicy { ttl_seconds_after_finished: seconds, ..CompletionPolicy::default() };
+        let kept = [None, Some(-1), Some(0), Some(60)].map(|seconds| time_to_live(&ttl(seconds)));
+        assert_eq!(kept, [None, None, Some(Duration::ZERO), Some(Duration::from_secs(60))]);
     }
 
     #[test]

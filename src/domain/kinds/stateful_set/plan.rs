@@ -54,18 +54,20 @@ pub struct Observed<'a> {
     pub now: Now,
 }
 
-/// One thing to do. Pods and claims are named.
+/// A Pod to make, after those of its claims that are not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Creation {
+    /// Its ordinal.
+    pub ordinal: i32,
+    /// On the update revision, else on the current one.
+    pub on_update: bool,
+    /// Places of the claim templates whose claims are missing.
+    pub claims: Vec<usize>,
+}
+
+/// One thing to do with what is there. Pods and claims are named.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Make a Pod, after those of its claims that are not there.
-    Create {
-        /// Its ordinal.
-        ordinal: i32,
-        /// On the update revision, else on the current one.
-        on_update: bool,
-        /// Places of the claim templates whose claims are missing.
-        claims: Vec<usize>,
-    },
     /// Make claims that a Pod waits for.
     CreateClaims {
         /// The Pod's ordinal.
@@ -131,15 +133,14 @@ pub enum Action {
 }
 
 impl Action {
-    /// What budgets are asked before. None: the Pod stays in service, or there is none yet.
+    /// What budgets are asked before. None: the Pod stays in service.
     pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
         match self {
             Self::Delete { .. } => Some(Operation::Delete),
             Self::AnnounceDeletion { .. } => steps::announced_deletion(hooks),
             Self::AnnounceUpdate { .. } => steps::announced_update(hooks),
             Self::UpdateInPlace { spec, .. } => Some(steps::in_place_update(spec)),
-            Self::Create { .. }
-            | Self::CreateClaims { .. }
+            Self::CreateClaims { .. }
             | Self::SetClaimOwners { .. }
             | Self::GrowClaims { .. }
             | Self::MendLabels { .. }
@@ -163,6 +164,8 @@ pub struct Candidate {
 pub struct Plan {
     /// Each of them whatever becomes of the others, in this order.
     pub actions: Vec<Action>,
+    /// Pods to make, each of them whatever becomes of the others.
+    pub creations: Vec<Creation>,
     /// As many as find room, the first ones first.
     pub candidates: Vec<Candidate>,
     /// The room for them.
@@ -191,6 +194,16 @@ impl Plan {
         self.impossible.get_or_insert(Wait { reason, message });
     }
 
+    /// How many things are done without asking for room.
+    pub(super) fn without_room(&self) -> usize {
+        self.actions.len() + self.creations.len()
+    }
+
+    /// Whether nothing is to be done.
+    pub fn is_idle(&self) -> bool {
+        self.without_room() == 0 && self.candidates.is_empty()
+    }
+
     pub(super) fn look_after(&mut self, after: Duration) {
         self.look = Some(self.look.map_or(after, |look| look.min(after)));
     }
@@ -198,6 +211,7 @@ impl Plan {
     /// Leaves what has to be done whatever the revisions are, while they cannot be found out.
     pub fn without_revisions(&mut self) {
         self.candidates.clear();
+        self.creations.clear();
         self.actions.retain(|action| match action {
             Action::Delete { .. }
             | Action::AnnounceDeletion { .. }
@@ -205,8 +219,7 @@ impl Plan {
             | Action::SetClaimOwners { .. }
             | Action::GrowClaims { .. }
             | Action::MendLabels { .. } => true,
-            Action::Create { .. }
-            | Action::CancelDeletion { .. }
+            Action::CancelDeletion { .. }
             | Action::CancelUpdate { .. }
             | Action::AnnounceUpdate { .. }
             | Action::UpdateInPlace { .. } => false,

@@ -12,7 +12,7 @@ use super::{
     claims::{goes_with, mended_owners},
     numbering::pod_name,
     order::Range,
-    plan::{Action, Observed, Plan},
+    plan::{Action, Creation, Observed, Plan},
     pod::{Pod, Slot},
 };
 use crate::domain::{
@@ -32,9 +32,9 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         }
     }
     release_claims(observed, plan);
-    let before = plan.actions.len();
+    let before = plan.without_room();
     let is_complete = create(observed, slots, plan);
-    let mut is_busy = plan.actions.len() > before;
+    let mut is_busy = plan.without_room() > before;
     let lowest_down = surplus.iter().rev().find(|pod| is_down(pod)).copied();
     for pod in surplus {
         let mends = mend_claims(observed, pod, true);
@@ -64,7 +64,7 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         }
         is_busy = true;
     }
-    observed.spec.is_ordered && (is_busy || plan.actions.len() > before)
+    observed.spec.is_ordered && (is_busy || plan.without_room() > before)
 }
 
 /// A surplus Pod that is not available, and may become so while nobody takes it out of service.
@@ -204,8 +204,8 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool 
                 blocker = Some(pod_name(&spec.name, ordinal));
             }
             match make(observed, ordinal, on_update, plan) {
-                Ok(action) => {
-                    plan.actions.push(action);
+                Ok(creation) => {
+                    plan.creations.push(creation);
                     room = room.map(|room| room - 1);
                 }
                 Err(Wait { reason, message }) => plan.wait(reason, || message),
@@ -236,7 +236,7 @@ fn postpone(pod: &str, blocker: Option<&str>, for_order: bool, plan: &mut Plan) 
 }
 
 /// Makes a Pod, unless one of its claims is about to go.
-fn make(observed: &Observed<'_>, ordinal: i32, on_update: bool, plan: &mut Plan) -> Result<Action, Wait> {
+fn make(observed: &Observed<'_>, ordinal: i32, on_update: bool, plan: &mut Plan) -> Result<Creation, Wait> {
     let spec = observed.spec;
     let pod = pod_name(&spec.name, ordinal);
     for template in &spec.claims {
@@ -258,7 +258,7 @@ fn make(observed: &Observed<'_>, ordinal: i32, on_update: bool, plan: &mut Plan)
             return Err(gone("it is owned by an earlier Pod of this name"));
         }
     }
-    Ok(Action::Create { ordinal, on_update, claims: missing_claims(observed, ordinal) })
+    Ok(Creation { ordinal, on_update, claims: missing_claims(observed, ordinal) })
 }
 
 pub(super) fn wait_for(pod: &Pod, plan: &mut Plan) {

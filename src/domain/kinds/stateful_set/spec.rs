@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     claim_template::{ClaimTemplate, wrong_name},
-    numbering::{Ordinals, Reserved},
+    numbering::{Ordinals, Reserved, ordinal_of},
 };
 pub use crate::domain::workload::rollout::Invalid;
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
         labels,
     },
     domain::workload::{
+        claims,
         overrides::{Overrides, Problem},
         pod_order::Priority,
         rollout,
@@ -48,6 +49,8 @@ pub struct Spec {
     pub replicas: i32,
     /// The first ordinal; 0 without gate StatefulSetStartOrdinal.
     pub start: i32,
+    /// `spec.ordinals.start`, whether it has an effect or not.
+    pub start_in_spec: i32,
     /// The ordinals that are wanted.
     pub ordinals: Ordinals,
     /// Ordinals that no Pod gets.
@@ -123,8 +126,8 @@ impl Spec {
         if let Some(message) = wrong_name(&claims) {
             return Err(Invalid(message));
         }
-        let start = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
-        let start = if gates.start_ordinal { start } else { 0 };
+        let start_in_spec = spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start).max(0);
+        let start = if gates.start_ordinal { start_in_spec } else { 0 };
         let reserved = Reserved::parse(&spec.reserve_ordinals)?;
         let is_ordered = PodManagementPolicy::parse(&spec.pod_management_policy) != Some(PodManagementPolicy::Parallel);
         let rolling = spec.update_strategy.rolling_update.as_ref();
@@ -149,6 +152,7 @@ impl Spec {
             uid: set.metadata.uid.clone().unwrap_or_default(),
             replicas,
             start,
+            start_in_spec,
             ordinals: Ordinals::new(replicas, start, &reserved),
             reserved,
             is_ordered,
@@ -184,6 +188,18 @@ impl Spec {
             Update::OnDelete => None,
         }
     }
+}
+
+/// Whether a claim is one of a stored set, by its name. Of each claim all sets of its namespace are asked, most of them in
+/// vain: no more of the spec is read for that.
+pub fn has_claim(set: &StatefulSet, claim: &str) -> bool {
+    let templates = claims::templates(set.spec.volume_claim_templates.as_ref());
+    let mut names = templates.iter().filter_map(|template| template.pointer("/metadata/name")?.as_str());
+    let set_name = set.metadata.name.as_deref().unwrap_or_default();
+    names.any(|template| {
+        let pod = claim.strip_prefix(template).and_then(|rest| rest.strip_prefix('-'));
+        pod.is_some_and(|pod| ordinal_of(set_name, pod).is_some())
+    })
 }
 
 fn annotation<'s>(set: &'s StatefulSet, key: &str) -> Option<&'s str> {
@@ -317,6 +333,36 @@ mod tests {
         );
         assert_eq!((spec.update, spec.retention, spec.revision_history_limit), (Update::default(), None, 10));
         assert!(read(json!({"updateStrategy": {"type": "OnDelete"}}), Gates::default()).unwrap().rolling().is_none());
+    }
+
+    #[test]
+    fn the_claims_of_a_set_are_known_by_their_names() {
+        let templates = json!([{"metadata": {"name": "data"}}, {"metadata": {"name": "log"}}, {"spec": {}}]);
+        let set = json!({"metadata": {"name": "web"},
+            "spec": {"selector": {}, "template": {}, "volumeClaimTemplates": templates}});
+        let set: StatefulSet = serde_json::from_value(set).unwrap();
+        for (claim, is_its_own) in [
+            ("data-web-0", true),
+            ("log-web-12", true),
+            ("tmp-web-0", false),
+            ("data-web", false),
+            ("data-web-x", false),
+            ("dataweb-0", false),
+            ("data-webs-0", false),
+            ("web-0", false),
+        ] {
+            assert_eq!(has_claim(&set, claim), is_its_own, "{claim}");
+        }
+    }
+
+    #[test]
+    fn a_start_without_its_gate_is_read_and_has_no_effect() {
+        let start = |value: i32, start_ordinal: bool| {
+            let gates = Gates { start_ordinal, ..Gates::default() };
+            let spec = read(json!({"ordinals": {"start": value}}), gates).unwrap();
+            (spec.start_in_spec, spec.start)
+        };
+        assert_eq!((start(5, true), start(5, false), start(-5, true)), ((5, 5), (5, 0), (0, 0)));
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub fn progress(spec: &Spec, counts: &Counts, plan: &Plan) -> Progress {
         return Progress::Waiting { reason, message };
     }
     let is_complete = counts.replicas == spec.replicas && counts.available == spec.replicas;
-    if !is_complete || !plan.actions.is_empty() || !plan.candidates.is_empty() {
+    if !is_complete || !plan.is_idle() {
         let message = format!("{} of {} Pods are available", counts.available, spec.replicas);
         return Progress::Waiting { reason: "Progressing".into(), message };
     }

@@ -164,8 +164,8 @@ fn edge_05_a_partition_of_all_pods_updates_none() {
 
 #[test]
 fn edge_06_a_reservation_that_is_taken_away_recreates_that_ordinal_and_removes_the_highest() {
-    assert_eq!(of(json!({"reserve": [1]}), &[pod(0), pod(1), pod(2)]), ["create 3 update", "delete web-1"]);
-    assert_eq!(of(json!({}), &[pod(0), pod(2), pod(3)]), ["create 1 update", "delete web-3"]);
+    assert_eq!(of(json!({"reserve": [1]}), &[pod(0), pod(1), pod(2)]), ["delete web-1", "create 3 update"]);
+    assert_eq!(of(json!({}), &[pod(0), pod(2), pod(3)]), ["delete web-3", "create 1 update"]);
     let ordered = json!({"reserve": [1], "ordered": true});
     assert_eq!(of(ordered.clone(), &[pod(0), pod(1), pod(2)]), ["create 3 update"]);
     assert_eq!(of(ordered.clone(), &[pod(0), pod(1), pod(2), unready(3)]), NOTHING);
@@ -259,7 +259,7 @@ fn a_pod_that_is_wanted_again_goes_when_its_claim_does_not_go_with_it() {
 fn missing_claims_are_made_with_the_pod_and_for_a_pod_that_is_pending() {
     let fields = json!({"replicas": 1});
     let plan = planned(&spec(with_claims(fields.clone())), &[], &BTreeMap::new());
-    assert_eq!(plan.actions, [Action::Create { ordinal: 0, on_update: true, claims: vec![0] }]);
+    assert_eq!(plan.creations, [Creation { ordinal: 0, on_update: true, claims: vec![0] }]);
     assert_eq!(with(fields.clone(), &[pending(pod(0))], &[]), ["claims of 0: [0]"]);
     assert_eq!(with(fields.clone(), &[pod(0)], &[]), NOTHING, "it runs");
     assert_eq!(with(fields, &[pending(pod(0))], &[data(0)]), NOTHING);

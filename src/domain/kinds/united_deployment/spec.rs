@@ -12,7 +12,7 @@ use crate::{
     },
     domain::workload::{
         allocation::AllocationMode,
-        rollout::{at_least_one, number},
+        rollout::{DEFAULT_MAX_UNAVAILABLE, at_least_one, number},
     },
     k8s::{
         canonical_json,
@@ -152,7 +152,7 @@ impl ChildKind {
     pub fn default_limit(self) -> IntOrPercent {
         match self {
             Self::Deployment => IntOrPercent::Percent(25.0),
-            Self::CloneSet => IntOrPercent::Percent(20.0),
+            Self::CloneSet => DEFAULT_MAX_UNAVAILABLE,
             Self::StatefulSet | Self::AdvancedStatefulSet => IntOrPercent::Int(1),
         }
     }

@@ -138,7 +138,7 @@ fn start(
         let wait = if triggered && refused.is_zero() { refresh_wait(facts) } else { refused };
         if wait.is_zero() {
             if ready && let Err(why) = disruption::take(&mut budgets, &facts.pod.labels) {
-                held.by_budget.get_or_insert(why);
+                held.by_budget.get_or_insert_with(|| why.to_string());
                 if order == Order::Ordinal {
                     break;
                 }

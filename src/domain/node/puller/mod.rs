@@ -33,6 +33,11 @@ const LONGEST_MESSAGE: usize = 1024;
 /// refuses objects of more than 1.5 MiB.
 const MESSAGES: usize = 256 << 10;
 
+/// Why an image was not pulled, for the status: in words, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PullFailure(pub String);
+
 /// One entry of a NodeImage: a repository, and a tag or a digest of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
@@ -167,7 +172,7 @@ pub enum OrderState {
         /// When it ended.
         completed: Timestamp,
         /// The image, or what went wrong.
-        result: Result<String, String>,
+        result: Result<String, PullFailure>,
     },
 }
 
@@ -265,7 +270,9 @@ fn tag_status(tag: &ImageTagSpec, state: &OrderState) -> ImageTagStatus {
                 Ok(image) => {
                     ImageTagStatus { phase: PullPhase::Succeeded, progress: 100, image_id: image.clone(), ..status }
                 }
-                Err(message) => ImageTagStatus { phase: PullPhase::Failed, message: message.clone(), ..status },
+                Err(PullFailure(message)) => {
+                    ImageTagStatus { phase: PullPhase::Failed, message: message.clone(), ..status }
+                }
             }
         }
     }

@@ -162,7 +162,7 @@ fn messages_fit_into_the_object_and_a_namespace_that_says_little_is_not_cut() {
     let recorded = json!({"b": {"tags": [{"tag": "by-hand", "phase": "Failed", "completionTime": "2026-01-01T00:00:00Z",
         "message": "y".repeat(2 << 20)}]}});
     let failed = |image: &str, name: &str, message: String| {
-        (entry(image, name), (0, OrderState::Ended { started: now, completed: now, result: Err(message) }))
+        (entry(image, name), (0, OrderState::Ended { started: now, completed: now, result: Err(PullFailure(message)) }))
     };
     let mut states: BTreeMap<Entry, (i64, OrderState)> =
         (0..1022).map(|i| failed("a", &format!("m{i}"), "<".repeat(100_000))).collect();
@@ -186,11 +186,11 @@ fn messages_fit_into_the_object_and_a_namespace_that_says_little_is_not_cut() {
 fn f17_the_first_sync_is_recorded_once_when_all_have_ended() {
     let images = json!({"a": {"tags": [{"tag": "x"}, {"tag": "y"}]}});
     let now = at("2026-01-01T00:01:00.9Z");
-    let ended = |result: Result<String, String>| (0, OrderState::Ended { started: now, completed: now, result });
+    let ended = |result| (0, OrderState::Ended { started: now, completed: now, result });
     let mut states = BTreeMap::from([(entry("a", "x"), ended(Ok("a@1".into())))]);
     let mut object = node(images, json!({}));
     assert_eq!(status(&object, &states, now).first_sync_status, None);
-    states.insert(entry("a", "y"), ended(Err("no".into())));
+    states.insert(entry("a", "y"), ended(Err(PullFailure("no".into()))));
     let done = status(&object, &states, now);
     let first = done.first_sync_status.clone().unwrap();
     assert_eq!((first.sync_at, first.status.as_str()), (Some(at("2026-01-01T00:01:00Z")), "Failed"));

@@ -345,6 +345,22 @@ pub fn wait_expected(wait: Duration) -> String {
     format!("kubelet will start it in about {} s: {BACK_OFF}", wait.as_secs())
 }
 
+/// Why this daemon cannot carry a request out at all. The container is named.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WrongRuntime {
+    /// Nobody has written down which instance is meant.
+    #[error(
+        "container {container}: statusContext.containerID is {id:?}, want <runtime>://<id>; the request did not pass admission"
+    )]
+    NoIdentity { container: String, id: String },
+    /// The containers are of several runtimes.
+    #[error("container {container}: runtime {runtime} differs from {other} of the containers before it")]
+    Several { container: String, runtime: String, other: String },
+    /// The runtime is none of this daemon's.
+    #[error("container {container}: this node's daemon talks to [{known}], not to runtime {runtime}")]
+    Unknown { container: String, runtime: String, known: String },
+}
+
 /// Why a container could not be restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {

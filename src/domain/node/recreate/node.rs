@@ -17,7 +17,7 @@ use super::{
     container::{Act, ContainerStep},
     instance::{seconds, sooner},
     is_left_behind, is_terminal, left_behind_reason,
-    message::{Failure, Progress, RequestMessage, fail, say},
+    message::{Failure, Progress, RequestMessage, WrongRuntime, fail, say},
     states_of,
 };
 use crate::{
@@ -39,7 +39,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// Decides the next step for a request whose turn it is.
 pub fn plan(observed: &ObservedContainers<'_>, memory: &mut RestartMemory, now: Now) -> NodePlan {
     if let Err(reason) = check_runtime(observed.request, observed.runtimes) {
-        return refuse(observed, now, &reason);
+        return refuse(observed, now, &reason.to_string());
     }
     plan_with(observed, memory, now, &mut |step, state, memory, may_stop, plan| {
         if state.previous_container_id.is_empty() {
@@ -183,30 +183,22 @@ fn step(
 }
 
 /// Every container needs an identity, of one runtime, that this daemon talks to.
-fn check_runtime(request: &ContainerRecreateRequest, runtimes: &[String]) -> Result<(), String> {
+fn check_runtime(request: &ContainerRecreateRequest, runtimes: &[String]) -> Result<(), WrongRuntime> {
     let mut common: Option<&str> = None;
     for container in &request.spec.containers {
-        let name = &container.name;
         let id = container.status_context.as_ref().map_or("", |c| c.container_id.as_str());
+        let container = container.name.clone();
         let Some((runtime, _)) = container_id::split(id) else {
-            return Err(format!(
-                "container {name}: statusContext.containerID is {id:?}, want <runtime>://<id>; \
-                 the request did not pass admission"
-            ));
+            return Err(WrongRuntime::NoIdentity { container, id: id.to_owned() });
         };
-        match common {
-            Some(other) if other != runtime => {
-                return Err(format!(
-                    "container {name}: runtime {runtime} differs from {other} of the containers before it"
-                ));
-            }
-            _ => common = Some(runtime),
+        if let Some(other) = common.filter(|other| *other != runtime) {
+            let (runtime, other) = (runtime.to_owned(), other.to_owned());
+            return Err(WrongRuntime::Several { container, runtime, other });
         }
+        common = Some(runtime);
         if !runtimes.iter().any(|known| known == runtime) {
-            return Err(format!(
-                "container {name}: this node's daemon talks to [{}], not to runtime {runtime}",
-                runtimes.join(", ")
-            ));
+            let (runtime, known) = (runtime.to_owned(), runtimes.join(", "));
+            return Err(WrongRuntime::Unknown { container, runtime, known });
         }
     }
     Ok(())

@@ -51,11 +51,11 @@ pub struct Batch {
     pub state: State,
 }
 
-/// The next batch of `spec` for a Pod.
+/// The containers that change with the next batch.
 ///
-/// Containers without a launch priority change at once; of those with one, only the highest priority does. Containers
-/// that share a changed label or annotation change together, because it cannot change twice.
-pub fn batch(pod: &Value, spec: &UpdateSpec, mut state: State, now: Timestamp) -> Batch {
+/// Those without a launch priority change at once; of those with one, only the highest priority does. Containers that share a
+/// changed label or annotation change together, because it cannot change twice.
+fn members<'s>(pod: &Value, spec: &'s UpdateSpec) -> BTreeSet<&'s str> {
     let touched: BTreeSet<&str> = (spec.container_images.keys())
         .chain(spec.container_ref_metadata.keys())
         .chain(spec.container_resources.keys())
@@ -82,11 +82,15 @@ pub fn batch(pod: &Value, spec: &UpdateSpec, mut state: State, now: Timestamp) -
             .map(|(name, _)| name.as_str())
             .collect();
         if more.is_empty() {
-            break;
+            return members;
         }
         members.extend(more);
     }
+}
 
+/// The next batch of `spec` for a Pod.
+pub fn batch(pod: &Value, spec: &UpdateSpec, mut state: State, now: Timestamp) -> Batch {
+    let members = members(pod, spec);
     let mut metadata = plain_metadata(spec);
     let mut put = |kind: &str, key: &str, value: &Option<String>| {
         let fields = metadata.as_object_mut();

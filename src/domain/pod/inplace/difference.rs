@@ -75,25 +75,7 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
         }
     }
     let (old_spec, new_spec) = (part(old, "spec"), part(new, "spec"));
-    let (mut images, mut resources) = (Vec::new(), BTreeMap::<usize, Value>::new());
-    differences(&old_spec, &new_spec, &mut Vec::new(), &mut |path, new| match path {
-        [At::Key("containers"), At::Index(i), At::Key("image")] => {
-            images.push((*i, new.and_then(Value::as_str).unwrap_or_default().to_owned()));
-            Ok(())
-        }
-        [
-            At::Key("containers"),
-            At::Index(i),
-            At::Key("resources"),
-            At::Key(kind @ ("limits" | "requests")),
-            At::Key(resource),
-        ] if allowed.resources && resize::RESIZABLE.contains(resource) => {
-            let amount = new.cloned().unwrap_or_default();
-            resize::note(resources.entry(*i).or_default(), kind, resource, &amount);
-            Ok(())
-        }
-        path => Err(NotInPlace::Differs(format!("template.spec{}", text_of(path)))),
-    })?;
+    let OfContainers { images, resources } = of_containers(&old_spec, &new_spec, allowed)?;
     let name = |i: usize| {
         let name = |spec: &Value| Some(spec.get("containers")?.get(i)?.get("name")?.as_str()?.to_owned());
         name(&new_spec).ok_or(NotInPlace::NoName(i))
@@ -121,6 +103,40 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
         spec.meta_data_patch = Some(encoded(&json!({"metadata": patch})));
     }
     of_readable_length(spec)
+}
+
+/// What differs between the containers of two Pod specs, by the places of the containers.
+#[derive(Default)]
+struct OfContainers {
+    images: Vec<(usize, String)>,
+    resources: BTreeMap<usize, Value>,
+}
+
+/// The images and resources that differ between two Pod specs.
+///
+/// # Errors
+/// Something else differs.
+fn of_containers(old: &Value, new: &Value, allowed: Allowed) -> Result<OfContainers, NotInPlace> {
+    let mut found = OfContainers::default();
+    differences(old, new, &mut Vec::new(), &mut |path, new| match path {
+        [At::Key("containers"), At::Index(i), At::Key("image")] => {
+            found.images.push((*i, new.and_then(Value::as_str).unwrap_or_default().to_owned()));
+            Ok(())
+        }
+        [
+            At::Key("containers"),
+            At::Index(i),
+            At::Key("resources"),
+            At::Key(kind @ ("limits" | "requests")),
+            At::Key(resource),
+        ] if allowed.resources && resize::RESIZABLE.contains(resource) => {
+            let amount = new.cloned().unwrap_or_default();
+            resize::note(found.resources.entry(*i).or_default(), kind, resource, &amount);
+            Ok(())
+        }
+        path => Err(NotInPlace::Differs(format!("template.spec{}", text_of(path)))),
+    })?;
+    Ok(found)
 }
 
 /// A change, unless it is more than the annotations of a Pod may hold.

@@ -1,6 +1,5 @@
 //! Tables over the plans of scaling and updating.
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use super::{
@@ -39,11 +38,11 @@ fn labelled(mut pod: Pod, labels: Value) -> Pod {
     pod.facts.labels = serde_json::from_value(labels).unwrap();
     pod
 }
-fn clone_set(spec: Value) -> CloneSet {
+fn spec_of(spec: Value) -> Spec {
     let mut object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3, "selector": {}, "template": {},
         "updateStrategy": {"type": "InPlaceIfPossible", "maxUnavailable": 1}}});
     json_patch::merge(&mut object["spec"], &spec);
-    serde_json::from_value(object).unwrap()
+    Spec::of(&serde_json::from_value(object).unwrap())
 }
 /// What is planned, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,10 +75,10 @@ fn planned_update(observed: &ObservedCloneSet<'_>) -> Result<Vec<Planned>, Inval
     }
     Ok(planned)
 }
-fn with<T>(clone_set: &CloneSet, pods: &[Pod], rule: impl Fn(&ObservedCloneSet<'_>) -> T) -> T {
+fn with<T>(spec: &Spec, pods: &[Pod], rule: impl Fn(&ObservedCloneSet<'_>) -> T) -> T {
     let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
     rule(&ObservedCloneSet {
-        clone_set,
+        spec,
         pods: &pods,
         update_revision: NEW,
         current_revision: OLD,
@@ -89,10 +88,10 @@ fn with<T>(clone_set: &CloneSet, pods: &[Pod], rule: impl Fn(&ObservedCloneSet<'
     })
 }
 fn scaled(spec: Value, pods: &[Pod]) -> Vec<Planned> {
-    with(&clone_set(spec), pods, planned_scale).unwrap().0
+    with(&spec_of(spec), pods, planned_scale).unwrap().0
 }
 fn updated(spec: Value, pods: &[Pod]) -> Vec<String> {
-    let actions = with(&clone_set(spec), pods, planned_update).unwrap();
+    let actions = with(&spec_of(spec), pods, planned_update).unwrap();
     actions
         .into_iter()
         .map(|action| match action {
@@ -130,7 +129,7 @@ fn missing_pods_are_created_on_both_sides_of_a_partition() {
 
 #[test]
 fn gate_preparing_update_as_update_counts_pods_that_wait_for_their_update_as_new() {
-    let set = clone_set(json!({"replicas": 2, "updateStrategy": {"partition": 1}}));
+    let set = spec_of(json!({"replicas": 2, "updateStrategy": {"partition": 1}}));
     let waiting = [Pod { state: State::PreparingUpdate, ..pod("a", OLD) }];
     for (on, want) in [(false, (0, 1)), (true, (1, 0))] {
         let gates = Gates { preparing_update_as_update: on, ..Gates::default() };
@@ -146,8 +145,8 @@ fn case_16_a_blocked_scale_up_blocks_neither_updates_nor_deletions() {
     let mut marked = broken("b", NEW);
     marked.is_specified = true;
     let pods = [broken("a", OLD), marked, pod("c", OLD)];
-    assert_eq!(with(&clone_set(spec.clone()), &pods, planned_scale), Ok((vec![deleted("b")], 2)));
-    assert_eq!(with(&clone_set(spec), &pods[..1], planned_scale), Ok((vec![], 4)));
+    assert_eq!(with(&spec_of(spec.clone()), &pods, planned_scale), Ok((vec![deleted("b")], 2)));
+    assert_eq!(with(&spec_of(spec), &pods[..1], planned_scale), Ok((vec![], 4)));
 }
 
 #[test]
@@ -232,8 +231,7 @@ fn case_01_a_pod_in_its_grace_is_left_alone() {
 fn case_03_a_pod_that_waits_for_an_update_that_is_not_wanted_any_more_is_cancelled() {
     let waiting = |name: &str| Pod { state: State::PreparingUpdate, ..pod(name, OLD) };
     let pods = [waiting("a"), waiting("b"), pod("c", OLD)];
-    let planned =
-        |strategy: Value| with(&clone_set(json!({"updateStrategy": strategy})), &pods, planned_update).unwrap();
+    let planned = |strategy: Value| with(&spec_of(json!({"updateStrategy": strategy})), &pods, planned_update).unwrap();
     let cancelled = |name: &str| Planned::CancelUpdate(name.into());
     let in_place = |name: &str| Planned::Update { pod: name.into(), back: false };
     assert_eq!(planned(json!({"partition": 3})), [cancelled("a"), cancelled("b")]);
@@ -260,8 +258,7 @@ fn priorities_come_first_and_waiting_pods_before_all() {
 
 #[test]
 fn shortfall_04_an_unreadable_number_holds_everything() {
-    let mut odd = clone_set(json!({}));
-    odd.spec.update_strategy.partition = Some(IntOrString::String("half".into()));
+    let odd = spec_of(json!({"updateStrategy": {"partition": "half"}}));
     let pods = [pod("a", OLD)];
     let why = "spec.updateStrategy.partition: \"half\" is neither a whole number nor a percentage such as \"20%\"";
     assert_eq!(with(&odd, &pods, planned_update), Err(Invalid(why.into())));
@@ -343,7 +340,7 @@ fn marks_of_ours_on_pods_that_a_raised_partition_keeps_are_taken_back() {
 fn what_could_not_be_taken_back_stops_nothing_else_and_its_pod_stays() {
     let hook = json!({"labelsHandler": {"hold": "true"}});
     let set = |names: &[&str]| {
-        clone_set(json!({"replicas": 4, "lifecycle": {"preDelete": hook}, "scaleStrategy": {"podsToDelete": names},
+        spec_of(json!({"replicas": 4, "lifecycle": {"preDelete": hook}, "scaleStrategy": {"podsToDelete": names},
             "updateStrategy": {"type": "ReCreate", "maxUnavailable": 3}}))
     };
     let note = OwnMark { revision: "web-bad".into(), has_label: false };
@@ -353,7 +350,7 @@ fn what_could_not_be_taken_back_stops_nothing_else_and_its_pod_stays() {
         Pod { own_mark: Some(note), ..marked(pod("c", OLD)) },
     ];
     let refused = [Cancel::Mark { pod: "a".into(), label: true }, Cancel::Mark { pod: "c".into(), label: false }];
-    let after = |set: &CloneSet, pods: &[Pod], refused: &[Cancel]| {
+    let after = |set: &Spec, pods: &[Pod], refused: &[Cancel]| {
         let pods: Vec<Arc<Pod>> = pods.iter().cloned().map(Arc::new).collect();
         let pods: Vec<Pod> = as_if_cancelled(set, &pods, refused).iter().map(|pod| Pod::clone(pod)).collect();
         with(set, &pods, planned_scale).unwrap().0
@@ -432,7 +429,7 @@ fn the_pod_that_is_taken_back_is_the_one_that_would_be_deleted_last() {
 
 #[test]
 fn gate_preparing_update_as_update_holds_for_victims_too() {
-    let set = clone_set(json!({"replicas": 2, "updateStrategy": {"partition": 1, "maxUnavailable": 3}}));
+    let set = spec_of(json!({"replicas": 2, "updateStrategy": {"partition": 1, "maxUnavailable": 3}}));
     // With the gate a is new: one of the new ones is too many, and the old one stays.
     let waiting = Pod { state: State::PreparingUpdate, ..broken("a", OLD) };
     let pods = [waiting, pod("b", OLD), pod("c", NEW)];
@@ -456,7 +453,7 @@ fn gate_preparing_update_as_update_holds_for_victims_too() {
 /// Found by a random history: with the gate they count as new while scaling, so no surge makes room for them.
 #[test]
 fn gate_preparing_update_as_update_lets_announced_updates_go_on_without_surge() {
-    let set = clone_set(json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}));
+    let set = spec_of(json!({"updateStrategy": {"maxUnavailable": 0, "maxSurge": 1}}));
     let waiting = |name: &str| Pod { state: State::PreparingUpdate, ..broken(name, OLD) };
     let pods = [waiting("a"), waiting("b"), pod("c", NEW)];
     let gates = Gates { preparing_update_as_update: true, ..Gates::default() };
@@ -473,6 +470,6 @@ fn a_pod_that_waits_for_its_update_is_not_cancelled_because_nothing_can_be_updat
     let waiting = Pod { state: State::PreparingUpdate, ..broken("a", OLD) };
     let pods = [waiting, pod("b", NEW), pod("c", NEW), pod("d", NEW)];
     let strategy = |partition: i32| json!({"updateStrategy": {"partition": partition}});
-    assert_eq!(with(&clone_set(strategy(0)), &pods, planned_update), Ok(vec![]));
-    assert_eq!(with(&clone_set(strategy(1)), &pods, planned_update), Ok(vec![Planned::CancelUpdate("a".into())]));
+    assert_eq!(with(&spec_of(strategy(0)), &pods, planned_update), Ok(vec![]));
+    assert_eq!(with(&spec_of(strategy(1)), &pods, planned_update), Ok(vec![Planned::CancelUpdate("a".into())]));
 }

@@ -10,7 +10,7 @@ use super::super::{
     claim_template::ClaimTemplate,
     numbering::{Ordinals, Reserved},
     pass::plan,
-    plan::{Action, Observed, Plan},
+    plan::{Action, Creation, Observed, Plan},
     pod::Pod,
     spec::{Retention, Rolling, Spec, Update},
 };
@@ -200,9 +200,10 @@ pub(crate) fn planned_after(
     })
 }
 
-/// What is done, in words: first what is done in any case, then what finds room.
+/// What is done, in words: first what is done in any case, then what is made, then what finds room.
 pub(crate) fn texts(mut plan: Plan) -> Vec<String> {
     let mut texts: Vec<String> = plan.actions.iter().map(text).collect();
+    texts.extend(plan.creations.iter().map(creation));
     texts.extend(plan.next_wave(usize::MAX).iter().map(|candidate| text(&candidate.action)));
     texts
 }
@@ -212,11 +213,12 @@ pub(crate) fn of(fields: Value, pods: &[Pod]) -> Vec<String> {
     texts(planned(&spec(fields), pods, &BTreeMap::new()))
 }
 
+pub(crate) fn creation(Creation { ordinal, on_update, .. }: &Creation) -> String {
+    format!("create {ordinal} {}", if *on_update { "update" } else { "current" })
+}
+
 pub(crate) fn text(action: &Action) -> String {
     match action {
-        Action::Create { ordinal, on_update, .. } => {
-            format!("create {ordinal} {}", if *on_update { "update" } else { "current" })
-        }
         Action::CreateClaims { ordinal, claims } => format!("claims of {ordinal}: {claims:?}"),
         Action::SetClaimOwners { claim, owners } => {
             let owners: Vec<&str> = owners.iter().map(|owner| owner.kind.as_str()).collect();

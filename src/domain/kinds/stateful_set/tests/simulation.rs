@@ -143,9 +143,13 @@ impl World {
 
     /// The next thing that the controller does; None: it has nothing to do.
     fn control(&mut self) -> Result<Option<String>, String> {
-        let next =
-            self.queue.pop_front().or_else(|| self.candidates.next_wave(1).pop().map(|candidate| candidate.action));
-        if let Some(action) = next {
+        let action = self.queue.pop_front();
+        if action.is_none() && !self.candidates.creations.is_empty() {
+            let made = self.candidates.creations.remove(0);
+            return self.create(&made).map(Some);
+        }
+        let action = action.or_else(|| self.candidates.next_wave(1).pop().map(|candidate| candidate.action));
+        if let Some(action) = action {
             // A Pod that has changed is looked at anew, as the API server and the store see to.
             if pod_of(&action).is_some_and(|n| self.pods.get(&n).map(|p| p.version) != self.seen.get(&n).copied()) {
                 self.is_dirty = true;
@@ -165,7 +169,7 @@ impl World {
         self.queue = plan.actions.drain(..).collect();
         self.look = plan.look.map(|look| self.time + i64::try_from(look.as_secs()).unwrap_or(0));
         self.candidates = plan;
-        Ok(if self.queue.is_empty() && self.candidates.candidates.is_empty() { None } else { Some(String::new()) })
+        Ok(if self.queue.is_empty() && self.candidates.is_idle() { None } else { Some(String::new()) })
     }
 
     /// The state of each Pod moves on by itself.
@@ -251,7 +255,6 @@ impl World {
         let said = text(action);
         self.is_dirty = true;
         match action {
-            Action::Create { ordinal, on_update, claims } => self.create(*ordinal, *on_update, claims)?,
             Action::CreateClaims { ordinal, claims } => self.create_claims(*ordinal, claims),
             Action::SetClaimOwners { claim, owners } => {
                 // It may be gone by now.
@@ -321,7 +324,9 @@ impl World {
         }
     }
 
-    fn create(&mut self, ordinal: i32, on_update: bool, places: &[usize]) -> Result<(), String> {
+    fn create(&mut self, made: &Creation) -> Result<String, String> {
+        self.is_dirty = true;
+        let Creation { ordinal, on_update, ref claims } = *made;
         if self.pods.contains_key(&ordinal) {
             return Err(format!("a second Pod web-{ordinal} is made"));
         }
@@ -329,7 +334,7 @@ impl World {
         if !spec.ordinals.contains(ordinal) {
             return Err(format!("web-{ordinal} is made and not wanted"));
         }
-        self.create_claims(ordinal, places);
+        self.create_claims(ordinal, claims);
         if !self.claims.contains_key(&format!("data-web-{ordinal}")) {
             return Err(format!("web-{ordinal} is made without its claim"));
         }
@@ -344,7 +349,7 @@ impl World {
             ..pod(ordinal)
         };
         self.pods.insert(ordinal, Player { pod, due: self.time + 2, ready_since: None, is_stuck: false, version: 0 });
-        Ok(())
+        Ok(creation(made))
     }
 
     /// What kubelet, hooks and the garbage collector can do now.

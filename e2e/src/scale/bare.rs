@@ -1,0 +1,199 @@
+//! The bare client: the Pods of every side, and the requests by which they are made, updated in place and deleted.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt, future, stream};
+use jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::census::Census;
+use super::{GATES, IMAGES, IN_FLIGHT, LONG, REVISIONS};
+use crate::kit::{Look, Test};
+use crate::player::on_played_nodes;
+
+/// Who brings Pods up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    Bare,
+    /// The bare client, whose Pods have the labels and readiness gates of a CloneSet's, and who opens those: the writes
+    /// that any client has to make for the same Pods.
+    Gated,
+    CloneSet,
+    Deployment,
+}
+
+impl Way {
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Bare => format!("bare client, {IN_FLIGHT} in flight"),
+            Self::Gated => "bare client, the same Pods".into(),
+            Self::CloneSet => "CloneSet".into(),
+            Self::Deployment => "Deployment".into(),
+        }
+    }
+}
+
+/// 20 %, as CloneSet rounds it.
+pub(super) fn max_unavailable(count: usize) -> usize {
+    count.div_ceil(5)
+}
+
+/// Connections are made before anything is measured.
+pub(super) async fn warm(t: &Test) -> Result<()> {
+    let look = |_| async { t.get("Namespace", &t.namespace).await };
+    stream::iter(0..IN_FLIGHT).map(look).buffer_unordered(IN_FLIGHT).try_for_each(|_| future::ready(Ok(()))).await
+}
+
+/// The Pod template of every side.
+pub(super) fn template(app: &str) -> Value {
+    let spec = json!({ "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false,
+        "containers": [{ "name": "main", "image": IMAGES[0] }] });
+    json!({ "metadata": { "labels": { "app": app } }, "spec": on_played_nodes(spec) })
+}
+
+pub(super) fn workload(kind: &str, name: &str, replicas: usize) -> Value {
+    json!({ "kind": kind, "metadata": { "name": name }, "spec": { "replicas": replicas,
+        "selector": { "matchLabels": { "app": name } }, "template": template(name) } })
+}
+
+pub(super) fn deployment(name: &str, replicas: usize) -> Value {
+    workload("Deployment", name, replicas)
+}
+
+pub(super) fn clone_set(name: &str, replicas: usize) -> Value {
+    let mut object = workload("CloneSet", name, replicas);
+    object["spec"]["updateStrategy"] = json!({ "type": "InPlaceIfPossible", "maxUnavailable": "20%" });
+    object
+}
+
+pub(super) fn many_name(index: usize) -> String {
+    format!("many-{index:04}")
+}
+
+pub(super) fn bare_name(app: &str, index: usize) -> String {
+    format!("{app}-{index:05}")
+}
+
+pub(super) fn bare_pod(app: &str, index: usize) -> Value {
+    let mut pod = template(app);
+    pod["kind"] = "Pod".into();
+    pod["metadata"]["name"] = bare_name(app, index).into();
+    pod
+}
+
+/// With the labels and readiness gates of a CloneSet's Pod: the API server's work for a write grows with what is there.
+fn gated_pod(app: &str, index: usize) -> Value {
+    let mut pod = bare_pod(app, index);
+    pod["metadata"]["generateName"] = format!("{app}-").into();
+    pod["metadata"]["labels"] = json!({ "app": app, "apps.kruise.io/cloneset-instance-id": format!("{index:05}"),
+        "controller-revision-hash": format!("{app}-{}", REVISIONS[0]), "pod-template-hash": REVISIONS[0] });
+    pod["spec"]["readinessGates"] = GATES.iter().map(|gate| json!({ "conditionType": gate })).collect();
+    pod
+}
+
+/// All Pods, by requests or by the number in the spec.
+pub(super) async fn create(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
+    match way {
+        Way::CloneSet | Way::Deployment => resize(t, way, name, count).await,
+        Way::Bare => {
+            let make = |index: usize| async move { t.create(bare_pod(name, index)).await.map(drop) };
+            stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
+        }
+        Way::Gated => create_gated(t, count, |index| gated_pod(name, index)).await,
+    }
+}
+
+/// Pods with readiness gates, which are opened.
+pub(super) async fn create_gated(t: &Test, count: usize, pod: impl Fn(usize) -> Value) -> Result<()> {
+    let (api, open, params) = (&t.api("Pod"), &gate_patch(&GATES, true), &PatchParams::default());
+    let make = |index: usize| {
+        let pod = pod(index);
+        async move {
+            let name = pod.text("/metadata/name").to_owned();
+            t.create(pod).await?;
+            let opened = api.patch_status(&name, params, open).await;
+            opened.map(drop).map_err(anyhow::Error::from)
+        }
+    };
+    stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
+}
+
+/// Deletes Pods by their names.
+pub(super) async fn delete_bare(t: &Test, names: impl Iterator<Item = String>) -> Result<()> {
+    let api = &t.api("Pod");
+    let delete = |name: String| async move { api.delete(&name, &DeleteParams::default()).await.map(drop) };
+    Ok(stream::iter(names).map(delete).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?)
+}
+
+/// None, in the same way.
+pub(super) async fn delete(t: &Test, way: Way, name: &str, count: usize) -> Result<()> {
+    if matches!(way, Way::CloneSet | Way::Deployment) {
+        return resize(t, way, name, 0).await;
+    }
+    delete_bare(t, (0..count).map(|index| bare_name(name, index))).await
+}
+
+async fn resize(t: &Test, way: Way, name: &str, replicas: usize) -> Result<()> {
+    let kind = if way == Way::CloneSet { "CloneSet" } else { "Deployment" };
+    t.patch(kind, name, json!({ "spec": { "replicas": replicas } })).await.map(drop)
+}
+
+/// Opens or closes readiness gates, as a CloneSet's controller does.
+fn gate_patch(gates: &[&str], open: bool) -> Patch<Value> {
+    let (text, now) = (if open { "True" } else { "False" }, Timestamp::now());
+    let condition = |gate| json!({ "type": gate, "status": text, "lastTransitionTime": now });
+    let mut conditions: Vec<Value> = gates.iter().map(condition).collect();
+    if !open {
+        conditions.push(json!({ "type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
+            "message": format!("the status of pod readiness gate \"{}\" is not \"True\", but False", gates[0]) }));
+    }
+    let state = if open { "Normal" } else { "Updating" };
+    let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state },
+        "annotations": { "lifecycle.apps.kruise.io/timestamp": now } });
+    Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
+}
+
+/// The writes of an update in place, for as many Pods at the same time as may be unavailable.
+pub(super) async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Result<Instant> {
+    in_place_of(t, (name, pods, count), max_unavailable(count), |index| bare_name(name, index)).await
+}
+
+/// The same of Pods with other names, so many at the same time.
+pub(super) async fn in_place_of(
+    t: &Test,
+    (name, pods, count): (&str, &Census, usize),
+    at_once: usize,
+    pod_name: impl Fn(usize) -> String,
+) -> Result<Instant> {
+    let state = json!({ "revision": format!("{name}-{}", REVISIONS[1]), "updateTimestamp": Timestamp::now(),
+        "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
+        "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
+    let image = Patch::Strategic(json!({
+        "metadata": { "labels": { "controller-revision-hash": format!("{name}-{}", REVISIONS[1]),
+                "pod-template-hash": REVISIONS[1] },
+            "annotations": { "apps.kruise.io/inplace-update-state": state.to_string() } },
+        "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
+    let (api, image, params) = (&t.api("Pod"), &image, &PatchParams::default());
+    let requests = &Semaphore::new(IN_FLIGHT);
+    let one = |index: usize| {
+        let pod = pod_name(index);
+        async move {
+            let mut state = pods.pod(&pod)?;
+            let permit = requests.acquire().await?;
+            api.patch_status(&pod, params, &gate_patch(&GATES[..1], false)).await?;
+            api.patch(&pod, params, image).await?;
+            drop(permit);
+            state.wait_for(|s| s.runs == IMAGES[1]).await?;
+            let permit = requests.acquire().await?;
+            api.patch_status(&pod, params, &gate_patch(&GATES[..1], true)).await?;
+            drop(permit);
+            state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
+            anyhow::Ok(())
+        }
+    };
+    stream::iter(0..count).map(one).buffer_unordered(at_once).try_collect::<()>().await?;
+    pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
+}
