@@ -12,7 +12,8 @@ use crate::sidecar_set;
 /// Everything that Go escapes, and some of what it does not.
 const TEXT: &str = "a & <b> \u{2028}\u{2029} \"q\" \\ \t\n\r\u{1}\u{8}\u{c} \u{7f} é 漢 \u{1f600} /";
 /// The same as Go writes it.
-const ESCAPED: &str = "\"a \\u0026 \\u003cb\\u003e \\u2028\\u2029 \\\"q\\\" \\\\ \\t\\n\\r\\u0001\\b\\f \u{7f} é 漢 \u{1f600} /\"";
+const ESCAPED: &str =
+    "\"a \\u0026 \\u003cb\\u003e \\u2028\\u2029 \\\"q\\\" \\\\ \\t\\n\\r\\u0001\\b\\f \u{7f} é 漢 \u{1f600} /\"";
 
 /// The length-delimited fields with this number of a protobuf message.
 fn fields(mut message: &[u8], wanted: u64) -> Result<Vec<&[u8]>> {

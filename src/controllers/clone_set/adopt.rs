@@ -6,10 +6,7 @@ use super::{CloneSetJob, Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     controllers::{BY_CONTROLLER, BY_NAMESPACE},
-    domain::{
-        kinds::clone_set::adopt::Adoption,
-        workload::owner::OwnerRef,
-    },
+    domain::{kinds::clone_set::adopt::Adoption, workload::owner::OwnerRef},
     k8s::{claim::ClaimView, pod::PodView, selector},
     runtime::{
         pass::AFTER_REFUSAL,

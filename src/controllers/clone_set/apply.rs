@@ -82,8 +82,8 @@ impl Controller {
         let by = Refreshing { owner: &job.owner, lifecycle: job.spec.hooks(), update_revision: &resolved.update };
         let generation = job.clone_set.metadata.generation.unwrap_or_default();
         // Beside the pass they are refreshed by the revision of this spec, if that is known.
-        let singly = !wake::pause(seen.views.len()).is_zero()
-            && self.memories.update_revision(&job.key, generation).is_some();
+        let singly =
+            !wake::pause(seen.views.len()).is_zero() && self.memories.update_revision(&job.key, generation).is_some();
         let mut work = Vec::new();
         for view in &seen.views {
             match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {

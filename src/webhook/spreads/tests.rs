@@ -534,9 +534,7 @@ fn list_with(between: &str) -> Value {
 fn database() -> Arc<Server> {
     let server = Server::new(target("example.com/v1", "Db"));
     server.put(LIST, list_with("Shard"));
-    let resource = |kind: &str, plural: &str| {
-        json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]})
-    };
+    let resource = |kind: &str, plural: &str| json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]});
     let resources = [resource("Shard", "shards"), resource("Slice", "slices")];
     server.put(
         "/apis/example.com/v1",

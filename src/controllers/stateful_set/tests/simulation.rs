@@ -278,9 +278,8 @@ impl Cloud {
     /// The garbage collector deletes one claim whose owners are all gone.
     fn collect_garbage(&self) -> Option<String> {
         let (pods, claims) = (self.world.objects(PODS), self.world.objects(CLAIMS));
-        let is_there = |owner: &Value| {
-            owner["kind"] != "Pod" || pods.values().any(|pod| pod["metadata"]["uid"] == owner["uid"])
-        };
+        let is_there =
+            |owner: &Value| owner["kind"] != "Pod" || pods.values().any(|pod| pod["metadata"]["uid"] == owner["uid"]);
         let goes = |claim: &Value| {
             let owners = claim["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
             !owners.is_empty() && !owners.iter().any(is_there)

@@ -77,11 +77,8 @@ pub(super) fn of(
     } else if spec.is_paused {
         ("Paused", READY, "Paused", format!("{progress}; the job is paused"))
     } else if matches == 0 {
-        let why = if spec.replicas == Some(0) {
-            "spec.replicas is 0"
-        } else {
-            "no Pod matches that can get the containers"
-        };
+        let why =
+            if spec.replicas == Some(0) { "spec.replicas is 0" } else { "no Pod matches that can get the containers" };
         ("Waiting", RECONCILING, MATCHED_EMPTY, why.to_owned())
     } else if running > 0 || succeeded.saturating_add(failed) > 0 {
         ("Running", RECONCILING, "Running", progress)

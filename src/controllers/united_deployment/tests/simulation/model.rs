@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::Value;
 
 use super::cloud::{
-    HISTORY, Mode, PODS, PassSeen, REVISIONS, Seen, UNITED, Wanted, WorkloadKnown, is_available, is_deleting, is_marked,
-    is_ready, number, partition, subset_of, text, workload_of, workloads,
+    HISTORY, Mode, PODS, PassSeen, REVISIONS, Seen, UNITED, Wanted, WorkloadKnown, is_available, is_deleting,
+    is_marked, is_ready, number, partition, subset_of, text, workload_of, workloads,
 };
 use crate::{
     api::labels,

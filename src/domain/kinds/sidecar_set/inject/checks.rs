@@ -57,7 +57,9 @@ pub(super) enum Conflict {
         port: u64,
     },
     /// A port of the node for another one of a container.
-    #[error("container {container} uses port {port} of the node for its port {own}; in a Pod on the node's network both are one")]
+    #[error(
+        "container {container} uses port {port} of the node for its port {own}; in a Pod on the node's network both are one"
+    )]
     OtherPort {
         /// The container.
         container: String,

@@ -698,9 +698,7 @@ fn decision_36_annotations_by_which_the_pod_would_be_refused_keep_a_set_out() {
         }
     }
     let cost = "controller.kubernetes.io/pod-deletion-cost";
-    let giving = |key: &str, value: &str| {
-        json!({"containers": [sidecar("own")], "patchPodMetadata": [{"annotations": {key: value}}]})
-    };
+    let giving = |key: &str, value: &str| json!({"containers": [sidecar("own")], "patchPodMetadata": [{"annotations": {key: value}}]});
     for (key, value, fits) in [
         (cost, "-5", true),
         (cost, "0", true),

@@ -153,7 +153,8 @@ fn by_digest(digest: &str, runs: &str, before: Option<Value>) -> (Value, Spec) {
     spec.sidecars[0].image = format!("docker.io/library/busybox:1.35@{digest}");
     pod["spec"]["containers"][0]["image"] = spec.sidecars[0].image.clone().into();
     pod["status"]["containerStatuses"][0]["imageID"] = runs.into();
-    let state = before.map(|before| json!({"golden-sidecar": {"lastContainerStatuses": {"agent": before}}}).to_string());
+    let state =
+        before.map(|before| json!({"golden-sidecar": {"lastContainerStatuses": {"agent": before}}}).to_string());
     pod["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = state.into();
     (pod, spec)
 }
