@@ -937,6 +937,43 @@ async fn shortfall_10_2_33_a_node_wakes_only_the_sets_that_it_matters_to() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn strict_nodes_that_break_and_repel_pods_keep_their_places_also_for_a_manager_that_starts_anew() {
+    let nodes = ["a", "b", "c", "d", "e"];
+    let world = World::with_nodes(&nodes);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {labels::STRICT_MAX_UNAVAILABLE: "true"}}}));
+    world.settle().await;
+    world.image("bad:1");
+    let is_bad = |pod: &Value| pod.pointer("/spec/containers/0/image").unwrap() == "bad:1";
+    let mut broken = BTreeSet::new();
+    for round in 0..30 {
+        let _ = world.pass().await;
+        world.play();
+        for pod in world.pods().iter().filter(|pod| is_bad(pod)) {
+            // Its node goes down with it, and the node controller says so.
+            let node = pod["spec"]["nodeName"].as_str().unwrap().to_owned();
+            if broken.insert(node.clone()) {
+                let key = "node.kubernetes.io/unreachable";
+                let taints = json!([{"key": key, "effect": "NoSchedule"}, {"key": key, "effect": "NoExecute"}]);
+                let now = crate::k8s::time::rfc3339(crate::runtime::clock::now().wall);
+                let ready = json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": now}]);
+                world.node(&node, json!({"spec": {"taints": taints}, "status": {"conditions": ready}}));
+            }
+            let path = format!("{PODS}{}", pod["metadata"]["name"].as_str().unwrap());
+            let down = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+            lock(&world.server).change(&path, &down);
+        }
+        if round == 15 {
+            world.controller.common.forget();
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert_eq!(broken.len(), 2, "{broken:?}");
+    assert_eq!(world.status()["desiredNumberScheduled"], 5, "they count as before");
+    assert_eq!(world.condition("Ready"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_spec_that_cannot_be_followed_is_reported_once_and_nothing_is_done() {
     let world = World::with_nodes(&["a"]);
     world.apply(json!({"updateStrategy": {"type": "Sometimes"}}));

@@ -254,9 +254,9 @@ impl<'a> Slot<'a> {
     }
 
     /// Whether the node was not Ready before its Pod was replaced, and still is not: what is missing there was not lost by
-    /// an update. Since when, in seconds.
+    /// an update. Since when, in seconds. It makes a difference to limits of ours alone.
     pub(super) fn lost_before(&self, observed: &Observed<'_>) -> Option<i64> {
-        let since = self.node.not_ready_since?;
+        let since = self.node.not_ready_since.filter(|_| observed.spec.has_own_limits())?;
         let seconds = since.as_second();
         if self.may_have_broken_it(observed.spec, seconds) {
             return None;
@@ -269,7 +269,8 @@ impl<'a> Slot<'a> {
                     || new.updated_at.is_some_and(|begun| since.as_second() <= begun.as_second())
             }
             (None, Some(old)) => !old.is_specified || !old.is_new,
-            (None, None) => false,
+            // It joins, and has not had one.
+            (None, None) => self.node.is_joining && self.pods.is_empty(),
         };
         (is_older || is_remembered || is_known).then_some(seconds)
     }

@@ -64,11 +64,6 @@ impl Room {
         Self { limit, is_strict, counts_down: !has_surge, zone_limit, ..Self::default() }
     }
 
-    /// Whether it makes a difference that a node was lost before its Pod was replaced.
-    pub fn forgives(&self) -> bool {
-        self.is_strict || self.zone_limit.is_some()
-    }
-
     /// A node whose Pod has been replaced, or is missing, and is not available.
     pub fn count_in_flight(&mut self, zone: &str) {
         self.of_all(zone, |lost| lost.in_flight += 1);

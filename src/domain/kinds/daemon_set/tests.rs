@@ -17,6 +17,7 @@ use crate::{
         pod::lifecycle::State,
         workload::{owner::OwnerRef, status::Progress},
     },
+    k8s::node::NodeView,
 };
 
 pub(crate) mod fixtures;
@@ -490,6 +491,73 @@ fn strict_a_node_that_is_lost_after_its_pod_was_replaced_keeps_its_slot() {
     let begun = |second: i64| Pod { updated_at: Some(time(second)), ..unready(pod("a")) };
     assert_eq!(of(strict.clone(), &lost, &[begun(4), old("b")]), NONE, "updated in place, then lost");
     assert_eq!(of(strict, &lost, &[begun(6), old("b")]), ["delete o-b"], "lost, then updated in place");
+}
+
+#[test]
+fn strict_a_node_that_repels_pods_because_it_is_not_ready_keeps_its_slot_and_gets_none() {
+    let lost = [repelling("a", 5), node("b"), node("c")];
+    for (fields, slot) in [
+        (json!({"strict": true, "maxUnavailable": 1}), vec![unready(pod("a"))]),
+        (json!({"strict": true, "maxUnavailable": 1}), vec![terminating(old("a"))]),
+        (json!({"strict": true, "maxUnavailable": 1}), vec![]),
+        (json!({"perZone": 1, "maxUnavailable": 3}), vec![unready(pod("a"))]),
+        (json!({"perZone": 1, "maxUnavailable": 3}), vec![]),
+    ] {
+        let pods: Vec<Pod> = slot.into_iter().chain(names(&["b", "c"], old)).collect();
+        assert_eq!(of(fields.clone(), &lost, &pods), NONE, "{fields}: {pods:?}");
+    }
+    // It was lost before: it holds no slot, and its Pod is not touched while nothing could follow it.
+    let long = Pod { created: Some(time(-10_000)), ..unready(old("a")) };
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    assert_eq!(of(strict.clone(), &lost, &[long.clone(), old("b"), old("c")]), ["delete o-c"]);
+    assert_eq!(of(strict.clone(), &lost, &[long, pod("b"), pod("c")]), NONE);
+    // It joins, and has not had a Pod yet.
+    let joins = [Node { is_joining: true, ..repelling("a", 5) }, node("b")];
+    assert_eq!(of(strict.clone(), &joins, &[old("b")]), ["delete o-b"]);
+    let share = json!({"strict": true, "maxUnavailable": "50%"});
+    let broken = [repelling("a", 5), repelling("b", 5), node("c"), node("d")];
+    let pods = [unready(pod("a")), unready(pod("b")), old("c"), old("d")];
+    assert_eq!(of(share, &broken, &pods), NONE, "half of four");
+    let plan = planned(&spec(strict), &[repelling("a", 5), node("b")], &[pod("b")]);
+    assert_eq!(plan.wait.unwrap().message, "Node a is not Ready, and gets its Pod when it is");
+}
+
+#[test]
+fn strict_the_status_counts_a_node_that_repels_pods_because_it_is_not_ready() {
+    let (spec, all) = (spec(json!({"strict": true})), [repelling("a", 5), repelling("b", 5), node("c")]);
+    let pods = [unready(pod("a")), pod("c")];
+    let (counts, progress) = observing(&spec, &all, &pods, &Besides::default(), |observed| {
+        let counts = status::counts(observed);
+        (counts, status::progress(observed, &counts, &plan(observed)))
+    });
+    let want = status::Counts { desired: 3, current: 2, misscheduled: 0, ready: 1, available: 1, updated: 2 };
+    assert_eq!(counts, want);
+    assert!(matches!(&progress, Progress::Waiting { reason, .. } if reason == "PodNotReady"), "{progress:?}");
+}
+
+#[test]
+fn a_node_that_is_not_ready_counts_where_limits_of_ours_do_and_another_taint_takes_it_out() {
+    let node = |fields: Value, taints: Value, created: &str| {
+        let view: NodeView = serde_json::from_value(json!({
+            "metadata": {"name": "a", "creationTimestamp": created, "labels": {"zone": "z"}}, "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-02T00:00:00Z"}]}}))
+        .unwrap();
+        Node::of(&view, &spec(fields))
+    };
+    let old = "2026-01-01T00:00:00Z";
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let taints = json!([{"key": key, "effect": "NoSchedule"}, {"key": key, "effect": "NoExecute"}]);
+        let built_in = node(json!({}), taints.clone(), old);
+        assert!(!built_in.counts() && built_in.fit.should_continue && built_in.not_ready_since.is_none(), "{key}");
+        for fields in [json!({"strict": true}), json!({"perZone": 1})] {
+            let strict = node(fields.clone(), taints.clone(), old);
+            assert!(strict.counts() && !strict.fit.should_run && strict.not_ready_since.is_some(), "{key}: {fields}");
+            assert!(!strict.is_joining && node(fields, taints.clone(), "2026-01-01T23:59:00Z").is_joining, "{key}");
+        }
+        let mut more = taints.clone();
+        more.as_array_mut().unwrap().push(json!({"key": "dedicated", "effect": "NoSchedule"}));
+        assert!(!node(json!({"strict": true}), more, old).counts(), "{key}");
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
     let limit = if has_surge { numbers.max_surge } else { numbers.max_unavailable };
     plan.room = Room::new(limit, spec.is_strict, has_surge, spec.per_topology.as_ref().map(|(_, limit)| *limit));
     // Nodes that leave the selection use up nothing.
-    let eligible: Vec<&Slot<'_>> = slots.iter().rev().filter(|slot| slot.node.fit.should_run).collect();
+    let eligible: Vec<&Slot<'_>> = slots.iter().rev().filter(|slot| slot.node.counts()).collect();
     let mut job = Rollout { observed, has_surge, ways: BTreeMap::new() };
     eligible.iter().for_each(|slot| job.count(slot, plan));
     let due: Vec<&Slot<'_>> = if spec.is_rolling { in_range(observed, &eligible, numbers) } else { Vec::new() };
@@ -44,7 +44,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
     for slot in slots.iter().filter(|slot| slot.node.fit.should_continue && !slot.is_pair()) {
         let Some(pod) = slot.live().next() else { continue };
         let is_wanted = !pod.is_new && named.contains(slot.node.name.as_str());
-        plan.is_held |= !pod.is_new && slot.node.fit.should_run && !(is_wanted && acts);
+        plan.is_held |= !pod.is_new && slot.node.counts() && !(is_wanted && acts);
         if !pod.is_specified {
             job.take_back(pod, is_wanted, plan);
         }
@@ -55,16 +55,18 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
             job.take_back(new, false, plan);
         }
     }
+    // Where no other Pod would be made the old one stays.
+    let can_act = |slot: &Slot<'_>| slot.node.fit.should_run;
     // Marks of a user are followed at any time.
-    for slot in eligible.iter().filter(|slot| slot.old.is_some_and(|old| old.is_specified)) {
+    for slot in eligible.iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| old.is_specified)) {
         job.replace(slot, plan);
     }
     if acts {
-        let due = due.into_iter().filter(|slot| slot.old.is_some_and(|old| !old.is_specified));
+        let due = due.into_iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| !old.is_specified));
         due.for_each(|slot| job.consider(slot, plan));
     }
     // What is down waits for nobody; a node that was lost before anything was done comes last.
-    let forgives = plan.room.forgives();
+    let forgives = spec.has_own_limits();
     plan.candidates.sort_by_key(|candidate| (forgives && candidate.charge == Charge::Nothing, candidate.charge));
     for slot in &eligible {
         slot.live().filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
@@ -98,7 +100,7 @@ struct Rollout<'a, 'o> {
 impl Rollout<'_, '_> {
     /// Counts what is out of service on a node.
     fn count(&self, slot: &Slot<'_>, plan: &mut Plan) {
-        if plan.room.forgives() && slot.lost_before(self.observed).is_some() {
+        if slot.lost_before(self.observed).is_some() {
             return;
         }
         let zone = &slot.node.zone;
@@ -106,7 +108,7 @@ impl Rollout<'_, '_> {
             // Two Pods side by side: the new one is on its way.
             (Some(new), Some(_)) if self.has_surge && !new.is_available() => plan.room.count_in_flight(zone),
             (Some(_), Some(_)) if self.has_surge => {}
-            _ if self.has_surge && !plan.room.forgives() => {}
+            _ if self.has_surge && !self.observed.spec.has_own_limits() => {}
             (None, None) => plan.room.count_in_flight(zone),
             _ => match slot.kept() {
                 Some(pod) if pod.is_available() => {}
@@ -118,8 +120,8 @@ impl Rollout<'_, '_> {
     }
 
     /// What it costs to take a Pod out of service.
-    fn charge(&self, slot: &Slot<'_>, pod: &Pod, forgives: bool) -> Charge {
-        let is_lost = forgives && slot.lost_before(self.observed).is_some() && !pod.is_available();
+    fn charge(&self, slot: &Slot<'_>, pod: &Pod) -> Charge {
+        let is_lost = slot.lost_before(self.observed).is_some() && !pod.is_available();
         match () {
             () if is_lost => Charge::Nothing,
             () if pod.is_available() => Charge::Available,
@@ -159,9 +161,8 @@ impl Rollout<'_, '_> {
     /// Another Pod takes the place of the old one, beside it if there is a surge.
     fn replace(&self, slot: &Slot<'_>, plan: &mut Plan) {
         let Some(old) = slot.old else { return };
-        let forgives = plan.room.forgives();
-        let charge = self.charge(slot, old, forgives);
-        let lost = if forgives { slot.lost_before(self.observed) } else { None };
+        let charge = self.charge(slot, old);
+        let lost = slot.lost_before(self.observed);
         let zone = slot.node.zone.clone();
         // Of several Pods all but one go first.
         if slot.is_pair() && !self.has_surge {
@@ -202,7 +203,7 @@ impl Rollout<'_, '_> {
                 });
             }
         };
-        let charge = self.charge(slot, pod, plan.room.forgives());
+        let charge = self.charge(slot, pod);
         plan.candidates.push(Candidate { action, charge, zone: slot.node.zone.clone() });
     }
 

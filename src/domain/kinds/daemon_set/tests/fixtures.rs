@@ -37,15 +37,21 @@ pub(crate) fn node(name: &str) -> Node {
     Node {
         name: name.into(),
         fit: Fit { should_run: true, should_continue: true },
+        would_run: false,
         is_selected: true,
         zone: String::new(),
         not_ready_since: None,
+        is_joining: false,
         cordoned: None,
     }
 }
 /// A node that has been not Ready since a second.
 pub(crate) fn down(name: &str, second: i64) -> Node {
     Node { not_ready_since: Some(time(second)), ..node(name) }
+}
+/// The same with the taints that it has because of that, in a set with limits of its own: it gets no Pod, and counts.
+pub(crate) fn repelling(name: &str, second: i64) -> Node {
+    Node { fit: Fit { should_run: false, should_continue: true }, would_run: true, ..down(name, second) }
 }
 /// A node that gets no Pod; one that is there stays.
 pub(crate) fn tainted(name: &str) -> Node {
