@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api::labels,
     domain::pod::{
-        available::{pending, unreadable, until_available, updated_at},
+        available::{pending, unreadable, until_available},
         inplace::UpdateSpec,
         lifecycle::{Hooked, State},
         placement::Fit,
@@ -127,7 +127,7 @@ pub struct Pod {
     pub pending: Option<UpdateSpec>,
     /// Why the notes of its update in place cannot be read.
     pub unreadable: Option<String>,
-    /// When an update in place that is not done has begun.
+    /// When its last update in place began, whether it is done or not.
     pub updated_at: Option<Timestamp>,
     /// Since when its node was not Ready when it was made, in seconds.
     pub made_not_ready: Option<i64>,
@@ -160,7 +160,7 @@ impl Pod {
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
             pending: pending(view),
             unreadable: unreadable(view),
-            updated_at: updated_at(view),
+            updated_at: view.updated_in_place(),
             made_not_ready: label(labels::NODE_NOT_READY_SINCE).and_then(|seconds| seconds.parse().ok()),
         })
     }

@@ -7,17 +7,17 @@ use super::{
     make,
     pass::plan,
     plan::{Remember, Turn},
-    pod::{Node, Pod},
+    pod::{Newest, Node, Pod},
     spec::Spec,
     status,
 };
 use crate::{
-    api::apps::daemon_set::DaemonSet,
+    api::{apps::daemon_set::DaemonSet, labels},
     domain::{
         pod::lifecycle::State,
         workload::{owner::OwnerRef, status::Progress},
     },
-    k8s::node::NodeView,
+    k8s::{node::NodeView, pod::PodView},
 };
 
 pub(crate) mod fixtures;
@@ -478,6 +478,26 @@ fn strict_a_node_that_was_lost_soon_after_its_pod_was_made_keeps_its_slot_under_
     assert_eq!(of_lost(-100, again), ["delete o-b", "delete o-a"], "the node was lost before its Pod was made");
     let updated = Pod { updated_at: Some(time(-300)), ..made(-10_000) };
     assert_eq!(of_lost(-100, updated), ["delete o-a"], "it was updated in place");
+}
+
+#[test]
+fn strict_a_node_that_was_lost_soon_after_an_update_in_place_was_done_keeps_its_slot_under_the_next_template() {
+    let spec = spec(json!({"strict": true, "maxUnavailable": 1, "rollingUpdateType": "InPlaceIfPossible"}));
+    let done = |began: i64| {
+        let state = json!({"revision": OLD, "updateTimestamp": time(began).to_string()}).to_string();
+        let view: PodView = serde_json::from_value(json!({
+            "metadata": {"name": "o-a", "creationTimestamp": time(-100_000).to_string(),
+                "labels": {labels::CONTROLLER_REVISION_HASH: OLD}, "annotations": {labels::IN_PLACE_STATE: state}},
+            "spec": {"nodeName": "a", "readinessGates": [{"conditionType": labels::CONDITION_INPLACE_UPDATE_READY}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"},
+                {"type": labels::CONDITION_INPLACE_UPDATE_READY, "status": "True"}]}}))
+        .unwrap();
+        assert!(view.in_place().is_none(), "it is done");
+        Pod::of(&view, &spec, Newest { hash: NEW, same: &[] }, at(0)).unwrap()
+    };
+    let first = |pod: Pod| texts(planned(&spec, &[down("a", -100), node("b")], &[pod, old("b")])).remove(0);
+    assert_eq!(first(done(-160)), "update o-a main=i:2", "it takes the only place");
+    assert_eq!(first(done(-900)), "update o-b main=i:2", "it had worked for longer than ten minutes");
 }
 
 #[test]
