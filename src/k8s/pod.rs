@@ -63,7 +63,7 @@ pub struct PodView {
     pub container_statuses: Box<[ContainerStatusView]>,
     /// `controller.kubernetes.io/pod-deletion-cost`; what is no number counts as none.
     pub deletion_cost: i32,
-    /// When its last update in place began, in seconds. Four bytes, for which there is room between the others: many Pods
+    /// When its last update in place began, in seconds: four bytes, for which there is room beside the others. Many Pods
     /// have been updated once, and their annotation is long.
     updated_in_place: Option<NonZeroU32>,
     /// Whether the launch priorities of its containers have done their work.

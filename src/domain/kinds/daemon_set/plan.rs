@@ -253,6 +253,15 @@ impl<'a> Slot<'a> {
         self.live().nth(1).is_some()
     }
 
+    /// Whether its Pod has been replaced or updated, or that was announced to it, and the next one is not available.
+    pub(super) fn is_begun(&self) -> bool {
+        match (self.new, self.old) {
+            (Some(new), _) => !new.is_available(),
+            (None, Some(old)) => old.is_announced(),
+            (None, None) => true,
+        }
+    }
+
     /// Whether the node was not Ready before its Pod was replaced, and still is not: what is missing there was not lost by
     /// an update. Since when, in seconds. It makes a difference to limits of ours alone.
     pub(super) fn lost_before(&self, observed: &Observed<'_>) -> Option<i64> {

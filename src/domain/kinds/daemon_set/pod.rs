@@ -44,6 +44,8 @@ pub struct Node {
     pub zone: String,
     /// Since when its condition Ready is not True, if that matters to the set; None: it is.
     pub not_ready_since: Option<Timestamp>,
+    /// It is not Ready, as its kubelet does not report: what is asked for there is done when it is back.
+    pub is_silent: bool,
     /// It is not Ready, and became so within minutes after it was created: it joins.
     pub is_joining: bool,
     /// Whether it is cordoned, and since when it is there, if that matters to the set.
@@ -68,6 +70,7 @@ impl Node {
             is_selected: selector.as_ref().is_none_or(|selector| selector.matches(&view.labels)),
             zone: zone.unwrap_or_default().to_owned(),
             not_ready_since,
+            is_silent: has_limits && view.is_silent,
             is_joining: lasted.is_some_and(|lasted| lasted < JOINING),
             cordoned: (spec.stays_away && view.unschedulable).then(|| created.unwrap_or(Timestamp::UNIX_EPOCH)),
         }

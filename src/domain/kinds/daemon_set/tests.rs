@@ -436,13 +436,20 @@ fn strict_pods_that_are_down_go_only_while_few_are_on_their_way() {
 }
 
 #[test]
-fn strict_a_node_that_was_lost_before_holds_no_slot_and_comes_last() {
+fn strict_a_node_that_was_lost_before_holds_no_slot_and_waits_for_all_others() {
     let strict = json!({"strict": true, "maxUnavailable": 1});
     // They were made long before.
     let long = |pod: Pod| Pod { created: Some(time(-10_000)), ..pod };
     let lost = [down("a", 0), node("b"), down("c", 0)];
-    let pods = [long(unready(old("a"))), old("b"), long(unready(old("c")))];
-    assert_eq!(of(strict.clone(), &lost, &pods), ["delete o-b", "delete o-c", "delete o-a"]);
+    let (a, c) = (long(unready(old("a"))), long(unready(old("c"))));
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), old("b"), c.clone()]), ["delete o-b"], "it holds no slot");
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), unready(pod("b")), c.clone()]), NONE, "b is on its way");
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), pod("b"), c]), ["delete o-c"], "one at a time");
+    let next = Pod { made_not_ready: Some(time(0).as_second()), ..unready(pod("c")) };
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), pod("b"), next.clone()]), NONE, "until it is available");
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), old("b"), next]), ["delete o-b"], "which holds up nobody else");
+    let in_service = long(old("c"));
+    assert_eq!(of(strict.clone(), &lost, &[a, old("b"), in_service]), ["delete o-b"], "available or not");
     let plan = planned(&spec(strict.clone()), &lost, &[long(unready(old("a"))), pod("b"), pod("c")]);
     assert!(
         matches!(&plan.candidates[0].action, super::plan::Action::Delete { remember: Remember::Lost(node, since), .. }
@@ -469,13 +476,9 @@ fn strict_a_node_that_was_lost_soon_after_its_pod_was_made_keeps_its_slot_under_
     // The newest revision is of second -10.
     let of_lost = |since: i64, pod: Pod| of(strict.clone(), &[down("a", since), node("b")], &[pod, old("b")]);
     assert_eq!(of_lost(-100, made(-200)), ["delete o-a"], "it may be replaced, and takes the only place");
-    assert_eq!(
-        of_lost(-100, made(-800)),
-        ["delete o-b", "delete o-a"],
-        "it had been there for longer than ten minutes"
-    );
+    assert_eq!(of_lost(-100, made(-800)), ["delete o-b"], "it had been there for longer than ten minutes");
     let again = Pod { made_not_ready: Some(time(-100).as_second()), ..made(-90) };
-    assert_eq!(of_lost(-100, again), ["delete o-b", "delete o-a"], "the node was lost before its Pod was made");
+    assert_eq!(of_lost(-100, again), ["delete o-b"], "the node was lost before its Pod was made");
     let updated = Pod { updated_at: Some(time(-300)), ..made(-10_000) };
     assert_eq!(of_lost(-100, updated), ["delete o-a"], "it was updated in place");
 }
@@ -511,6 +514,52 @@ fn strict_a_node_that_is_lost_after_its_pod_was_replaced_keeps_its_slot() {
     let begun = |second: i64| Pod { updated_at: Some(time(second)), ..unready(pod("a")) };
     assert_eq!(of(strict.clone(), &lost, &[begun(4), old("b")]), NONE, "updated in place, then lost");
     assert_eq!(of(strict, &lost, &[begun(6), old("b")]), ["delete o-b"], "lost, then updated in place");
+}
+
+#[test]
+fn strict_pods_on_nodes_that_nobody_hears_of_are_not_touched_and_go_one_by_one_when_these_are_back() {
+    for fields in [json!({"strict": true, "maxUnavailable": 2}), json!({"perZone": 2, "maxUnavailable": 9})] {
+        let names_of_all: Vec<String> = (0..20).map(|i| format!("n{i:02}")).collect();
+        let long = |name: &String| Pod { created: Some(time(-10_000)), ..old(name) };
+        let ready: Vec<Pod> = names_of_all.iter().map(long).collect();
+        let pods: Vec<Pod> = ready.iter().cloned().map(unready).collect();
+        let away: Vec<Node> = names_of_all.iter().map(|name| silent(name, 0)).collect();
+        assert_eq!(of(fields.clone(), &away, &pods), NONE, "{fields}");
+        let marked: Vec<Pod> = pods.iter().cloned().map(specified).collect();
+        assert_eq!(of(fields.clone(), &away, &marked), NONE, "{fields}: marks of a user wait too");
+        let plan = planned(&spec(fields.clone()), &away, &ready);
+        assert_eq!(plan.wait.unwrap().message, "Pod o-n19 is updated when its node n19 is Ready", "{fields}");
+        let back: Vec<Node> = names_of_all.iter().map(|name| node(name)).collect();
+        assert_eq!(of(fields.clone(), &back, &pods), ["delete o-n19", "delete o-n18"], "{fields}");
+    }
+    let built_in = [silent("a", 0), silent("b", 0)];
+    let pods = names(&["a", "b"], |node| unready(old(node)));
+    assert_eq!(of(json!({}), &built_in, &pods).len(), 2, "without limits of ours as in the built-in DaemonSet");
+    // Its Pod has probably broken it: it holds a slot anyway.
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    let young = Pod { created: Some(time(-60)), ..unready(old("a")) };
+    assert_eq!(of(strict, &[silent("a", 0), node("b")], &[young, old("b")]), ["delete o-a"]);
+}
+
+#[test]
+fn strict_with_a_surge_what_was_lost_before_gets_a_second_pod_a_few_at_a_time() {
+    let strict = json!({"strict": true, "maxSurge": 1});
+    let long = |name: &str| Pod { created: Some(time(-10_000)), ..unready(old(name)) };
+    let lost = [down("a", 0), down("b", 0)];
+    assert_eq!(of(strict.clone(), &lost, &[long("a"), long("b")]), ["create b"]);
+    let beside = Pod { made_not_ready: Some(time(0).as_second()), is_bound: false, ..unready(pod("b")) };
+    assert_eq!(of(strict, &lost, &[long("a"), long("b"), beside]), ["delete o-b"], "a waits");
+}
+
+#[test]
+fn strict_a_hook_that_lets_go_on_a_node_that_was_lost_before_needs_no_other_place() {
+    let mut fields = hooked(&["preDelete"]);
+    fields["strict"] = true.into();
+    let long = |pod: Pod| Pod { created: Some(time(-10_000)), ..unready(pod) };
+    let all = [down("a", 0), node("b")];
+    let about = |of_a: Pod| of(fields.clone(), &all, &[long(of_a), pod("b")]);
+    assert_eq!(about(held(old("a"))), ["announce deletion o-a"]);
+    assert_eq!(about(in_state(old("a"), State::PreparingDelete)), ["delete o-a"]);
 }
 
 #[test]

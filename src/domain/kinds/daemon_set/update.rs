@@ -55,8 +55,11 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
             job.take_back(new, false, plan);
         }
     }
-    // Where no other Pod would be made the old one stays.
-    let can_act = |slot: &Slot<'_>| slot.node.fit.should_run;
+    // Where no other Pod would be made the old one stays; and so does one that works on, for all we know, on a node that
+    // nobody hears of: it would go when the node is back, together with those of all others that come back with it.
+    let can_act = |slot: &Slot<'_>| {
+        slot.node.fit.should_run && !(slot.node.is_silent && slot.lost_before(observed).is_some())
+    };
     // Marks of a user are followed at any time.
     for slot in eligible.iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| old.is_specified)) {
         job.replace(slot, plan);
@@ -65,11 +68,19 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
         let due = due.into_iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| !old.is_specified));
         due.for_each(|slot| job.consider(slot, plan));
     }
-    // What is down waits for nobody; a node that was lost before anything was done comes last.
-    let forgives = spec.has_own_limits();
-    plan.candidates.sort_by_key(|candidate| (forgives && candidate.charge == Charge::Nothing, candidate.charge));
+    // What is down waits for nobody; a node that was lost before anything was done waits for all others.
+    plan.candidates.sort_by_key(|candidate| candidate.charge);
+    if plan.candidates.first().is_some_and(|first| first.charge != Charge::LostBefore) {
+        plan.candidates.retain(|candidate| candidate.charge != Charge::LostBefore);
+    }
     for slot in &eligible {
         slot.live().filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
+    }
+    for slot in eligible.iter().filter(|slot| !can_act(slot)) {
+        let is_due = |old: &&Pod| old.is_specified || acts && named.contains(slot.node.name.as_str());
+        if let Some(old) = slot.old.filter(is_due) {
+            plan.wait("NodeNotReady", || format!("Pod {} is updated when its node {} is Ready", old.name, old.node));
+        }
     }
 }
 
@@ -100,10 +111,13 @@ struct Rollout<'a, 'o> {
 impl Rollout<'_, '_> {
     /// Counts what is out of service on a node.
     fn count(&self, slot: &Slot<'_>, plan: &mut Plan) {
+        let zone = &slot.node.zone;
         if slot.lost_before(self.observed).is_some() {
+            if slot.is_begun() {
+                plan.room.count_lost_before(zone);
+            }
             return;
         }
-        let zone = &slot.node.zone;
         match (slot.new, slot.old) {
             // Two Pods side by side: the new one is on its way.
             (Some(new), Some(_)) if self.has_surge && !new.is_available() => plan.room.count_in_flight(zone),
@@ -121,9 +135,8 @@ impl Rollout<'_, '_> {
 
     /// What it costs to take a Pod out of service.
     fn charge(&self, slot: &Slot<'_>, pod: &Pod) -> Charge {
-        let is_lost = slot.lost_before(self.observed).is_some() && !pod.is_available();
         match () {
-            () if is_lost => Charge::Nothing,
+            () if !slot.is_begun() && slot.lost_before(self.observed).is_some() => Charge::LostBefore,
             () if pod.is_available() => Charge::Available,
             () if self.has_surge => Charge::Down,
             () if pod.is_new || pod.is_announced() => Charge::Nothing,

@@ -41,6 +41,7 @@ pub(crate) fn node(name: &str) -> Node {
         is_selected: true,
         zone: String::new(),
         not_ready_since: None,
+        is_silent: false,
         is_joining: false,
         cordoned: None,
     }
@@ -49,7 +50,11 @@ pub(crate) fn node(name: &str) -> Node {
 pub(crate) fn down(name: &str, second: i64) -> Node {
     Node { not_ready_since: Some(time(second)), ..node(name) }
 }
-/// The same with the taints that it has because of that, in a set with limits of its own: it gets no Pod, and counts.
+/// One whose kubelet does not report, in a set with limits of its own whose Pods tolerate everything.
+pub(crate) fn silent(name: &str, second: i64) -> Node {
+    Node { is_silent: true, ..down(name, second) }
+}
+/// A node that is not Ready, with the taints that it has then, in a set with limits of its own: it gets no Pod, and counts.
 pub(crate) fn repelling(name: &str, second: i64) -> Node {
     Node { fit: Fit { should_run: false, should_continue: true }, would_run: true, ..down(name, second) }
 }
