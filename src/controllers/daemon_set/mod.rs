@@ -33,7 +33,7 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             pass,
-            plan::{Action, Turn},
+            plan::{Action, Outage, Turn},
             pod::Node,
             spec::{Invalid, Spec},
         },
@@ -99,8 +99,8 @@ struct DaemonSetMemory {
     common: Common,
     /// Failed Pods of nodes, for one generation.
     failures: (i64, Failures),
-    /// Nodes whose old Pod went while they were not Ready: since when, in seconds.
-    lost: BTreeMap<String, i64>,
+    /// Nodes that are not Ready, as they were when that was seen first.
+    outages: BTreeMap<String, Outage>,
     /// Nodes whose last Pod went without having been evicted.
     returns: BTreeSet<String>,
     /// What was refused, and is tried after the others.

@@ -2,7 +2,7 @@
 
 use super::{
     keep,
-    plan::{Action, Observed, Plan, Turn, slots},
+    plan::{Action, Observed, Plan, Slot, Turn, slots},
     spec::Numbers,
     update,
 };
@@ -14,6 +14,8 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     let numbers = observed.spec.numbers(desired);
     let mut plan = Plan { burst: numbers.burst, ..Plan::default() };
     let slots = slots(observed);
+    let outage = |slot: &Slot<'_>| Some((slot.node.name.clone(), slot.outage(observed)?));
+    plan.outages = slots.iter().filter(|slot| slot.node.counts()).filter_map(outage).collect();
     keep::keep(observed, &slots, numbers, &mut plan);
     update::update(observed, &slots, numbers, &mut plan);
     // What runs where it need not run is not waited for: the counts leave it out too.

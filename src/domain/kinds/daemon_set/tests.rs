@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     make,
     pass::plan,
-    plan::{Remember, Turn},
+    plan::{Came, Outage, Remember, Turn},
     pod::{Newest, Node, Pod},
     spec::Spec,
     status,
@@ -451,19 +451,21 @@ fn strict_a_node_that_was_lost_before_holds_no_slot_and_waits_for_all_others() {
     let in_service = long(old("c"));
     assert_eq!(of(strict.clone(), &lost, &[a, old("b"), in_service]), ["delete o-b"], "available or not");
     let plan = planned(&spec(strict.clone()), &lost, &[long(unready(old("a"))), pod("b"), pod("c")]);
-    assert!(
-        matches!(&plan.candidates[0].action, super::plan::Action::Delete { remember: Remember::Lost(node, since), .. }
-        if node == "a" && *since == time(0).as_second()),
-        "the Pod that is made there will know"
-    );
-    let remembering = Besides { lost: [("a".to_owned(), time(0).as_second())].into(), ..Besides::default() };
+    let outage = |node: &str, came: Came| (node.to_owned(), Outage { since: time(0).as_second(), came });
+    let both = [outage("a", Came::Before), outage("c", Came::Meanwhile)];
+    assert_eq!(plan.outages, std::collections::BTreeMap::from(both), "c was lost when its Pod was made");
+    let remembering = Besides { outages: plan.outages, ..Besides::default() };
     let made = observing(&spec(strict.clone()), &lost, &[pod("b"), pod("c")], &remembering, super::pass::plan);
-    assert!(matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: Some(_), .. }));
+    assert!(
+        matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: Some(_), .. }),
+        "the Pod that is made there says so"
+    );
     let replaced = Pod { made_not_ready: Some(time(0).as_second()), ..unready(pod("a")) };
     assert_eq!(of(strict.clone(), &lost, &[replaced, old("b"), pod("c")]), ["delete o-b"]);
     let older = [down("a", -500), node("b"), node("c")];
+    let relabelled = long(unready(pod("a")));
     assert_eq!(
-        of(strict, &older, &[unready(pod("a")), old("b"), pod("c")]),
+        of(strict, &older, &[relabelled, old("b"), pod("c")]),
         ["delete o-b"],
         "before there was this revision"
     );
@@ -481,6 +483,42 @@ fn strict_a_node_that_was_lost_soon_after_its_pod_was_made_keeps_its_slot_under_
     assert_eq!(of_lost(-100, again), ["delete o-b"], "the node was lost before its Pod was made");
     let updated = Pod { updated_at: Some(time(-300)), ..made(-10_000) };
     assert_eq!(of_lost(-100, updated), ["delete o-a"], "it was updated in place");
+}
+
+#[test]
+fn strict_a_node_that_a_template_has_broken_keeps_its_slot_while_the_next_one_replaces_or_updates_its_pod() {
+    let (strict, lost) = (spec(json!({"strict": true, "maxUnavailable": 1})), [down("a", -100), node("b")]);
+    let broken = Pod { created: Some(time(-160)), ..unready(old("a")) };
+    let first = planned(&strict, &lost, &[broken, old("b")]);
+    let besides = Besides { outages: first.outages.clone(), ..Besides::default() };
+    assert_eq!(texts(first), ["delete o-a"]);
+    let later = |pods: &[Pod]| observing(&strict, &lost, pods, &besides, plan);
+    let made = later(&[old("b")]);
+    assert!(matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: None, .. }));
+    assert_eq!(texts(made), ["create a"], "its Pod has gone");
+    let updated = Pod { updated_at: Some(time(0)), created: Some(time(-10_000)), ..unready(pod("a")) };
+    assert_eq!(texts(later(&[updated, old("b")])), NONE, "updated in place");
+    assert_eq!(texts(later(&[unready(pod("a")), old("b")])), NONE, "the next one is there");
+    let forgotten = planned(&strict, &lost, &[unready(pod("a")), old("b")]);
+    assert_eq!(texts(forgotten), NONE, "which a manager that starts anew sees by that it does not say otherwise");
+    let back = [Node { not_ready_since: Some(time(5)), ..lost[0].clone() }, node("b")];
+    let long = Pod { created: Some(time(-10_000)), ..unready(old("a")) };
+    assert_eq!(texts(observing(&strict, &back, &[long, old("b")], &besides, plan)), ["delete o-b"], "another outage");
+}
+
+#[test]
+fn strict_a_node_that_is_lost_long_after_its_update_holds_a_slot_until_there_is_another_template() {
+    let (strict, lost) = (spec(json!({"strict": true, "maxUnavailable": 1})), [down("a", 5000), node("b")]);
+    let seen = planned(&strict, &lost, &[unready(pod("a")), old("b")]);
+    assert_eq!(seen.outages["a"].came, Came::Later);
+    let besides = Besides { outages: seen.outages.clone(), ..Besides::default() };
+    assert_eq!(texts(seen), NONE);
+    let next = [unready(Pod { name: "p-a".into(), ..old("a") }), old("b")];
+    let next = observing(&strict, &lost, &next, &besides, plan);
+    assert_eq!(next.outages["a"].came, Came::Before);
+    assert_eq!(texts(next), ["delete o-b"]);
+    let going = planned(&strict, &lost, &[terminating(Pod { created: Some(time(-10_000)), ..old("a") }), old("b")]);
+    assert_eq!(going.outages["a"].came, Came::Meanwhile, "its Pod was about to be replaced");
 }
 
 #[test]

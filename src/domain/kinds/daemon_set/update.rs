@@ -55,8 +55,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
             job.take_back(new, false, plan);
         }
     }
-    // Where no other Pod would be made the old one stays; and so does one that works on, for all we know, on a node that
-    // nobody hears of: it would go when the node is back, together with those of all others that come back with it.
+    // Where no other Pod would be made the old one stays. So does one that works on, for all we know, on a node that
+    // nobody hears of: it would go when the node is back, together with those of all nodes that are back with it.
     let can_act = |slot: &Slot<'_>| {
         slot.node.fit.should_run && !(slot.node.is_silent && slot.lost_before(observed).is_some())
     };
@@ -175,7 +175,6 @@ impl Rollout<'_, '_> {
     fn replace(&self, slot: &Slot<'_>, plan: &mut Plan) {
         let Some(old) = slot.old else { return };
         let charge = self.charge(slot, old);
-        let lost = slot.lost_before(self.observed);
         let zone = slot.node.zone.clone();
         // Of several Pods all but one go first.
         if slot.is_pair() && !self.has_surge {
@@ -186,13 +185,13 @@ impl Rollout<'_, '_> {
             // Pods side by side are looked after elsewhere, and so is what has failed: a node never has three. One whose
             // deletion was announced and that has lost the Pod that was to follow gets another one beside it.
             if slot.new.is_none() && !slot.is_pair() && !is_failing {
-                let action = Action::Create { node: slot.node.name.clone(), not_ready_since: lost };
+                let not_ready_since = slot.lost_before(self.observed);
+                let action = Action::Create { node: slot.node.name.clone(), not_ready_since };
                 plan.candidates.push(Candidate { action, charge, zone });
             }
             return;
         }
-        let remember = lost.map_or(Remember::Nothing, |since| Remember::Lost(slot.node.name.clone(), since));
-        match leave(self.observed.spec, old, remember) {
+        match leave(self.observed.spec, old, Remember::Nothing) {
             Some(action) => plan.candidates.push(Candidate { action, charge, zone }),
             None => plan.wait("PodHeld", || held(old, "preDelete")),
         }
