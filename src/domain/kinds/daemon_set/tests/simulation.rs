@@ -566,9 +566,9 @@ fn strict_nodes_that_stay_lost_hold_up_nobody_and_when_they_are_back_no_more_tha
         match random.chance(50) {
             true => {
                 world.roll_out(Template::Good);
-                let others = |world: &World| lost.len() + world.nodes.keys().filter(|name| world.is_updated(name)).count();
+                let updated = |world: &World| world.nodes.keys().filter(|name| world.is_updated(name)).count();
                 let mut left = 300;
-                while left > 0 && others(&world) < 40 {
+                while left > 0 && lost.len() + updated(&world) < 40 {
                     world.step();
                     left -= 1;
                 }
