@@ -786,6 +786,71 @@ async fn an_update_in_place_keeps_the_pod_and_labels_it_with_the_bare_hash() {
     assert_eq!(world.condition("Ready").unwrap().0, "Available");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_of_the_annotation_lies_between_not_ready_and_the_change() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {labels::IN_PLACE_GRACE_SECONDS: "30"}}}));
+    world.settle().await;
+    world.image("i:2");
+    for _ in 0..3 {
+        let _ = world.pass().await;
+        world.play();
+    }
+    let pod = world.pods().remove(0);
+    let grace = pod["metadata"]["annotations"][labels::IN_PLACE_GRACE].as_str().unwrap();
+    assert!(grace.contains(r#""containerImages":{"main":"i:2"}"#) && grace.contains(r#""graceSeconds":30"#), "{grace}");
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|c| c["type"] == labels::CONDITION_INPLACE_UPDATE_READY && c["status"] == "False"));
+    world.everywhere("i:1", &["a"]);
+    tokio::time::advance(Duration::from_secs(29)).await;
+    let _ = world.pass().await;
+    world.everywhere("i:1", &["a"]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    world.settle().await;
+    world.everywhere("i:2", &["a"]);
+    assert_eq!(world.pods()[0]["metadata"]["annotations"].get(labels::IN_PLACE_GRACE), None);
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_hook_pre_normal_a_new_pod_is_in_service_when_the_hook_has_let_it_in() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({"lifecycle": {"preNormal": {"labelsHandler": {"in": "yes"}}}}));
+    world.settle().await;
+    let states = || {
+        let pods = world.pods();
+        let states = pods.iter().map(|pod| pod["metadata"]["labels"][labels::LIFECYCLE_STATE].as_str());
+        let mut states: Vec<String> = states.map(|state| state.unwrap_or_default().to_owned()).collect();
+        states.sort();
+        states
+    };
+    let let_in = || {
+        let pods = lock(&world.server).of(PODS);
+        for (path, _) in pods {
+            lock(&world.server).change(&path, &json!({"metadata": {"labels": {"in": "yes"}}}));
+        }
+    };
+    assert_eq!(states(), ["PreparingNormal", "PreparingNormal"]);
+    assert!(world.pods()[0]["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP].is_string());
+    let counts = || (world.status()["numberReady"].clone(), world.status()["numberAvailable"].clone());
+    assert_eq!(counts(), (json!(2), json!(0)));
+    assert_eq!(world.condition("Reconciling").unwrap().0, "PodNotInService");
+    let_in();
+    world.settle().await;
+    assert_eq!((states(), counts()), (vec!["Normal".to_owned(); 2], (json!(2), json!(2))));
+    world.image("i:2");
+    world.settle().await;
+    assert_eq!(states(), ["Normal", "PreparingNormal"], "it takes the only place of the update");
+    assert_eq!(world.images()[0], ("a".to_owned(), "i:1".to_owned()));
+    for _ in 0..2 {
+        let_in();
+        world.settle().await;
+    }
+    world.everywhere("i:2", &["a", "b"]);
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+}
+
 /// Admission of somebody else lets no Pod be changed to `i:2`.
 fn deny_second(_: &mut Server, before: &Value, after: &Value) -> Result<(), u16> {
     let is_denied = before["spec"] != after["spec"] && after["spec"]["containers"][0]["image"] == "i:2";
