@@ -275,9 +275,22 @@ fn a_large_fleet_without_guards_is_warned_of() {
         warnings[0].contains("21 nodes") && warnings[0].contains("kruise.rs/strict-max-unavailable"),
         "{warnings:?}"
     );
-    let mut guarded = new.clone();
-    guarded["metadata"]["annotations"] = json!({labels::STRICT_MAX_UNAVAILABLE: "true"});
-    assert_eq!(admitted(update(old.clone(), guarded)).1, Vec::<String>::new());
+    let warned = |annotations: Value| {
+        let mut annotated = new.clone();
+        annotated["metadata"]["annotations"] = annotations;
+        admitted(update(old.clone(), annotated)).1
+    };
+    let (strict, per_topology) = (labels::STRICT_MAX_UNAVAILABLE, labels::MAX_UNAVAILABLE_PER_TOPOLOGY);
+    assert_eq!(warned(json!({strict: "true"})), Vec::<String>::new());
+    assert_eq!(warned(json!({strict: " true ", per_topology: "zone=2"})), Vec::<String>::new());
+    for no_limit in [json!({strict: "false"}), json!({strict: ""}), json!({per_topology: " "})] {
+        assert_eq!(warned(no_limit.clone()), warnings, "{no_limit}");
+    }
+    let of_zones = warned(json!({strict: "false", per_topology: "zone=2"}));
+    assert!(
+        of_zones[0].ends_with("the annotation kruise.rs/strict-max-unavailable: \"true\" keeps that limit in any case"),
+        "all zones together have none: {of_zones:?}"
+    );
     assert_eq!(admitted(update(old.clone(), old.clone())).1, Vec::<String>::new(), "no new template");
     old["status"] = json!({"desiredNumberScheduled": 20});
     assert_eq!(admitted(update(old, new)).1, Vec::<String>::new());
