@@ -394,6 +394,47 @@ fn the_hook_of_updates_in_place_holds_and_is_put_back() {
 }
 
 #[test]
+fn edge_43_a_manifest_of_the_built_in_daemon_set_behaves_as_before() {
+    let manifest = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "ns", "uid": "set",
+            "annotations": {"deprecated.daemonset.template.generation": "3"}},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "minReadySeconds": 0, "revisionHistoryLimit": 10,
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "main", "image": "i:2"}]}}}});
+    let set: DaemonSet = serde_json::from_value(manifest).unwrap();
+    let spec = Spec::of(&set).unwrap();
+    let seen = |name: &str, ready: &str, taints: &[(&str, &str)]| {
+        let taints: Vec<Value> = taints.iter().map(|(key, effect)| json!({"key": key, "effect": effect})).collect();
+        let view = json!({"metadata": {"name": name}, "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        Node::of(&serde_json::from_value(view).unwrap(), &spec)
+    };
+    let not_ready = "node.kubernetes.io/not-ready";
+    let all = [
+        seen("a", "True", &[]),
+        seen("b-cordoned", "True", &[("node.kubernetes.io/unschedulable", "NoSchedule")]),
+        seen("c-dedicated", "True", &[("dedicated", "NoSchedule")]),
+        seen("d-lost", "False", &[(not_ready, "NoSchedule"), (not_ready, "NoExecute")]),
+        seen("e-not-ready", "False", &[(not_ready, "NoExecute")]),
+        seen("f-drained", "True", &[("dedicated", "NoExecute")]),
+    ];
+    let planned_of = |pods: &[Pod]| texts(planned(&spec, &all, pods));
+    assert_eq!(planned_of(&[]), ["create a", "create b-cordoned", "create e-not-ready"]);
+    let everywhere = ["a", "b-cordoned", "c-dedicated", "d-lost", "e-not-ready", "f-drained"];
+    assert_eq!(planned_of(&names(&everywhere, pod)), ["delete p-f-drained"], "the others stay where they are");
+    assert_eq!(planned_of(&names(&everywhere[..5], old)), ["delete o-e-not-ready"], "one at a time");
+    let down = names(&everywhere[..5], |node| unready(old(node)));
+    assert_eq!(planned_of(&down), ["delete o-e-not-ready", "delete o-b-cordoned", "delete o-a"], "what is down at once");
+    let counts = observing(&spec, &all, &names(&everywhere[..5], pod), &Besides::default(), status::counts);
+    assert_eq!((counts.desired, counts.available, counts.misscheduled), (3, 3, 2));
+    let made = make::pod(&OwnerRef::of(&set), &spec, "agent-x".into(), ("a", "hash"), None, at(0));
+    let labels = json!({"app": "agent", labels::CONTROLLER_REVISION_HASH: "hash", labels::POD_TEMPLATE_GENERATION: "3"});
+    assert_eq!(made["metadata"]["labels"], labels);
+    assert_eq!(made["spec"]["containers"], set.spec.template["spec"]["containers"]);
+    assert_eq!(made["spec"]["tolerations"].as_array().unwrap().len(), 6);
+}
+
+#[test]
 fn edge_45_pods_of_intermediate_revisions_are_old() {
     let between = Pod { hash: "between".into(), ..old("a") };
     assert_eq!(of(json!({}), &nodes(&["a", "b"]), &[between, pod("b")]), ["delete o-a"]);

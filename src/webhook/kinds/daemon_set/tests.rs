@@ -139,7 +139,10 @@ fn edge_43_a_manifest_of_the_built_in_daemon_set_is_admitted() {
         json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}},
         "minReadySeconds": 0, "revisionHistoryLimit": 10}),
     );
-    assert_eq!(admitted(create(built_in)).1, Vec::<String>::new());
+    let (object, warnings) = admitted(create(built_in));
+    assert_eq!(warnings, Vec::<String>::new());
+    let rolling = json!({"rollingUpdateType": "Standard", "partition": 0, "maxUnavailable": "10%", "maxSurge": 0});
+    assert_eq!(object["spec"]["updateStrategy"], json!({"type": "RollingUpdate", "rollingUpdate": rolling}));
 }
 
 #[test]
