@@ -505,11 +505,7 @@ fn strict_a_node_that_was_lost_before_holds_no_slot_and_waits_for_all_others() {
     assert_eq!(of(strict.clone(), &lost, &[replaced, old("b"), pod("c")]), ["delete o-b"]);
     let older = [down("a", -500), node("b"), node("c")];
     let relabelled = long(unready(pod("a")));
-    assert_eq!(
-        of(strict, &older, &[relabelled, old("b"), pod("c")]),
-        ["delete o-b"],
-        "before there was this revision"
-    );
+    assert_eq!(of(strict, &older, &[relabelled, old("b"), pod("c")]), ["delete o-b"], "before this revision was made");
 }
 
 #[test]

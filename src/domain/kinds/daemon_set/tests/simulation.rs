@@ -134,7 +134,9 @@ impl World {
             most_pairs: 0,
             acts: Acts::default(),
         };
-        (0..nodes).for_each(|i| world.join(i, -100_000));
+        for i in 0..nodes {
+            world.join(i, -100_000);
+        }
         world.roll_out(Template::Good);
         world
     }
