@@ -28,6 +28,8 @@ pub struct NodeView {
     pub allocatable: BTreeMap<Text, Text>,
     /// Whether its condition Ready is True.
     pub ready: bool,
+    /// Whether that condition is Unknown: its kubelet has not reported for some time.
+    pub is_silent: bool,
     /// When that condition last changed.
     pub ready_since: Option<Timestamp>,
     /// Whether its condition DiskPressure is True.
@@ -74,6 +76,7 @@ impl NodeView {
             unschedulable,
             allocatable,
             ready,
+            is_silent,
             ready_since,
             disk_pressure,
             kubelet_minor,
@@ -85,6 +88,7 @@ impl NodeView {
             && *unschedulable == other.unschedulable
             && *allocatable == other.allocatable
             && *ready == other.ready
+            && *is_silent == other.is_silent
             && *ready_since == other.ready_since
             && *disk_pressure == other.disk_pressure
             && *kubelet_minor == other.kubelet_minor
@@ -147,6 +151,7 @@ impl<'de> Deserialize<'de> for NodeView {
             unschedulable: unschedulable.unwrap_or_default(),
             allocatable: allocatable.unwrap_or_default(),
             ready: is_true("Ready"),
+            is_silent: condition("Ready").is_some_and(|condition| condition.status == "Unknown"),
             ready_since: condition("Ready").and_then(|condition| condition.last_transition_time),
             disk_pressure: is_true("DiskPressure"),
             kubelet_minor: node_info.and_then(|info| info.kubelet_version.split('.').nth(1)?.parse().ok()),
@@ -198,7 +203,7 @@ mod tests {
                 "nodeInfo": {"kubeletVersion": "v1.34.4+k3s1"}, "conditions": [{"type": "DiskPressure", "status": "True"},
                 {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}], "images": [{"names": ["a"]}]}}))
         .unwrap();
-        assert!(node.ready && !node.is_deleting() && node.metadata.annotations.is_none());
+        assert!(node.ready && !node.is_silent && !node.is_deleting() && node.metadata.annotations.is_none());
         assert!(node.unschedulable && node.disk_pressure);
         let taint = |key: &str, value: &str, effect: &str| Taint {
             key: key.into(),
@@ -244,11 +249,24 @@ mod tests {
             json!({"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}),
             json!({"spec": {"unschedulable": true}}),
             json!({"status": {"allocatable": {"cpu": "5"}}}),
+            json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
             json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}),
             json!({"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}]}}),
         ] {
             assert!(!before.is_same_but_version(&node(change.clone())), "{change}");
         }
+    }
+
+    #[test]
+    fn a_node_whose_kubelet_does_not_report_is_silent() {
+        let node = |status: &str| -> NodeView {
+            let conditions = json!([{"type": "Ready", "status": status}]);
+            serde_json::from_value(json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}})).unwrap()
+        };
+        for (status, ready, is_silent) in [("True", true, false), ("False", false, false), ("Unknown", false, true)] {
+            assert_eq!((node(status).ready, node(status).is_silent), (ready, is_silent), "{status}");
+        }
+        assert!(!node("False").is_same_but_version(&node("Unknown")));
     }
 
     #[test]

@@ -84,6 +84,8 @@ impl Controller {
         pass: &mut Pass,
     ) -> Left {
         let left = Left { plan: plan.clone(), look: plan.look };
+        let outages = std::mem::take(&mut plan.outages);
+        self.common.memories.with(&job.key, |memory| memory.outages.extend(outages));
         let (creations, others): (Vec<Action>, Vec<Action>) =
             std::mem::take(&mut plan.actions).into_iter().partition(|action| matches!(action, Action::Create { .. }));
         let wants = |action: &Action| action.takes_out(&job.spec.lifecycle).is_some();
@@ -277,9 +279,6 @@ impl Controller {
                 self.common.memories.with(&job.key, |memory| match remember {
                     Remember::Nothing => {}
                     Remember::Failure(node) => memory.failures.1.note(node, now),
-                    Remember::Lost(node, since) => {
-                        memory.lost.insert(node.clone(), *since);
-                    }
                 });
                 self.common.pods.normal(&job.owner, "SuccessfulDelete", &format!("Deleted pod: {}", view.name()));
                 Ok(())

@@ -34,7 +34,7 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             pass,
-            plan::{Action, Turn},
+            plan::{Action, Outage, Turn},
             pod::Node,
             spec::{Invalid, Spec},
         },
@@ -100,8 +100,8 @@ struct DaemonSetMemory {
     common: Common,
     /// Failed Pods of nodes, for one generation.
     failures: (i64, Failures),
-    /// Nodes whose old Pod went while they were not Ready: since when, in seconds.
-    lost: BTreeMap<String, i64>,
+    /// Nodes that are not Ready, as they were when that was seen first.
+    outages: BTreeMap<String, Outage>,
     /// Nodes whose last Pod went without having been evicted.
     returns: BTreeSet<String>,
     /// What was refused, and is tried after the others.
@@ -149,7 +149,8 @@ impl Job {
 /// removed when the node is Ready.
 fn becomes_eligible(before: Option<&Node>, now: Option<&Node>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
-    now.fit.should_run && !before.fit.should_run && Node { fit: now.fit, ..before.clone() } == *now
+    let is_same = || Node { fit: now.fit, would_run: now.would_run, ..before.clone() } == *now;
+    now.fit.should_run && !before.fit.should_run && is_same()
 }
 
 impl Controller {
@@ -214,10 +215,7 @@ impl Controller {
             // One that cannot be followed waits for another spec.
             let Ok(spec) = self.spec(&key, &set) else { continue };
             let seen = |node: Option<&Arc<NodeView>>| {
-                let node = node.map(|node| Node::of(node, &spec)).filter(|node| node.fit.should_continue)?;
-                // Whether a node is Ready matters to limits of ours alone.
-                let counts = spec.is_strict || spec.per_topology.is_some();
-                Some(if counts { node } else { Node { not_ready_since: None, ..node } })
+                node.map(|node| Node::of(node, &spec)).filter(|node| node.fit.should_continue)
             };
             let (before, now) = (seen(old), seen(new));
             if before != now {

@@ -15,7 +15,7 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             away, make,
-            plan::{Observed, Turn},
+            plan::{Observed, Outage, Turn},
             pod::{self, Newest, Node, Pod},
         },
         node::backoff::Failures,
@@ -70,8 +70,8 @@ pub(super) struct Seen {
     pub(super) views: BTreeMap<String, Arc<PodView>>,
     /// Failed Pods of nodes.
     failures: Failures,
-    /// Nodes that were lost before their Pods went.
-    lost: BTreeMap<String, i64>,
+    /// Nodes that are not Ready, as they were when that was seen first.
+    outages: BTreeMap<String, Outage>,
     /// What was refused.
     turns: Turns<Turn>,
     /// How many Pods had been made for a node before anything was looked at.
@@ -83,7 +83,7 @@ pub(super) struct Seen {
 #[derive(Default)]
 struct Remembered {
     failures: Failures,
-    lost: BTreeMap<String, i64>,
+    outages: BTreeMap<String, Outage>,
     /// Nodes whose last Pod went without having been evicted.
     returns: BTreeSet<String>,
     turns: Turns<Turn>,
@@ -116,9 +116,9 @@ impl Controller {
             }
         }
         pod::sort(&mut pods);
-        let Remembered { failures, lost, returns, turns } = self.remembered(job, &nodes, &pods);
+        let Remembered { failures, outages, returns, turns } = self.remembered(job, &nodes, &pods);
         away::stay_away(&mut nodes, &pods, &returns, now.wall);
-        Seen { nodes, pods, views, failures, lost, turns, made, now }
+        Seen { nodes, pods, views, failures, outages, turns, made, now }
     }
 
     /// One node, and the set's Pods for it.
@@ -127,9 +127,9 @@ impl Controller {
         let remembered = self.common.memories.with(&job.key, |memory| {
             let is_current = memory.failures.0 == job.generation();
             let failures = if is_current { memory.failures.1.clone() } else { Failures::default() };
-            (memory.made.clone(), failures, memory.lost.clone(), memory.returns.clone())
+            (memory.made.clone(), failures, memory.outages.clone(), memory.returns.clone())
         });
-        let (made, failures, lost, returns) = remembered.unwrap_or_default();
+        let (made, failures, outages, returns) = remembered.unwrap_or_default();
         let newest = Newest { hash: resolved.hash(), same: resolved.same.as_deref().unwrap_or_default() };
         let views = self.common.owned_that(&job.owner, |view| view.node_meant() == node.name());
         let of = |view: &Arc<PodView>| Pod::of(view, &job.spec, newest, now).map(Arc::new);
@@ -138,15 +138,15 @@ impl Controller {
         let mut nodes = vec![Node::of(node, &job.spec)];
         away::stay_away(&mut nodes, &pods, &returns, now.wall);
         let views = views.into_iter().map(|view| (view.name().to_owned(), view)).collect();
-        Seen { nodes, pods, views, failures, lost, turns: Turns::default(), made, now }
+        Seen { nodes, pods, views, failures, outages, turns: Turns::default(), made, now }
     }
 
     /// What is remembered of nodes. What is over is forgotten.
     fn remembered(&self, job: &Job, nodes: &[Node], pods: &[Arc<Pod>]) -> Remembered {
         let generation = job.generation();
-        let is_so = |name: &String, since: &i64| {
+        let goes_on = |name: &String, outage: &Outage| {
             let found = nodes.binary_search_by(|node| node.name.cmp(name)).ok();
-            found.and_then(|at| nodes[at].not_ready_since).is_some_and(|now| now.as_second() == *since)
+            found.and_then(|at| nodes[at].not_ready_since).is_some_and(|now| now.as_second() == outage.since)
         };
         let remembered = self.common.memories.with(&job.key, |memory| {
             memory.common.pods = pods.len().max(nodes.len());
@@ -158,7 +158,7 @@ impl Controller {
                 Arc::make_mut(&mut memory.made).retain(|name, _| is_there(name));
             }
             memory.returns.retain(|name| is_there(name));
-            memory.lost.retain(|name, since| is_so(name, since));
+            memory.outages.retain(|name, outage| goes_on(name, outage));
             let names: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
             memory.turns.retain(|turn| match turn {
                 Turn::Node(name) => is_there(name),
@@ -169,7 +169,7 @@ impl Controller {
             }
             Remembered {
                 failures: memory.failures.1.clone(),
-                lost: memory.lost.clone(),
+                outages: memory.outages.clone(),
                 returns: memory.returns.clone(),
                 turns: memory.turns.clone(),
             }
@@ -300,7 +300,7 @@ impl Controller {
             revisions,
             allowed,
             failures: &seen.failures,
-            lost: &seen.lost,
+            outages: &seen.outages,
             turns: &seen.turns,
             now: seen.now,
         }

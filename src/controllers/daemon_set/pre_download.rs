@@ -38,7 +38,7 @@ impl Controller {
         };
         let decide = async |object: &Value| {
             let template = from.and_then(|known| revision::template(&known.data)).unwrap_or_default();
-            let wanted = seen.nodes.iter().filter(|node| node.fit.should_run).count();
+            let wanted = seen.nodes.iter().filter(|node| node.counts()).count();
             let ready = seen.pods.iter().filter(|pod| pod.is_new && pod.is_live() && pod.is_ready).count();
             let counts = (wanted, i32::try_from(ready).unwrap_or(i32::MAX));
             let annotations = job.set.metadata.annotations.as_ref();

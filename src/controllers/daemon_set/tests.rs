@@ -825,6 +825,71 @@ async fn an_update_in_place_keeps_the_pod_and_labels_it_with_the_bare_hash() {
     assert_eq!(world.condition("Ready").unwrap().0, "Available");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_of_the_annotation_lies_between_not_ready_and_the_change() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {labels::IN_PLACE_GRACE_SECONDS: "30"}}}));
+    world.settle().await;
+    world.image("i:2");
+    for _ in 0..3 {
+        let _ = world.pass().await;
+        world.play();
+    }
+    let pod = world.pods().remove(0);
+    let grace = pod["metadata"]["annotations"][labels::IN_PLACE_GRACE].as_str().unwrap();
+    assert!(grace.contains(r#""containerImages":{"main":"i:2"}"#) && grace.contains(r#""graceSeconds":30"#), "{grace}");
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|c| c["type"] == labels::CONDITION_INPLACE_UPDATE_READY && c["status"] == "False"));
+    world.everywhere("i:1", &["a"]);
+    tokio::time::advance(Duration::from_secs(29)).await;
+    let _ = world.pass().await;
+    world.everywhere("i:1", &["a"]);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    world.settle().await;
+    world.everywhere("i:2", &["a"]);
+    assert_eq!(world.pods()[0]["metadata"]["annotations"].get(labels::IN_PLACE_GRACE), None);
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_hook_pre_normal_a_new_pod_is_in_service_when_the_hook_has_let_it_in() {
+    let world = World::with_nodes(&["a", "b"]);
+    world.apply(json!({"lifecycle": {"preNormal": {"labelsHandler": {"in": "yes"}}}}));
+    world.settle().await;
+    let states = || {
+        let pods = world.pods();
+        let states = pods.iter().map(|pod| pod["metadata"]["labels"][labels::LIFECYCLE_STATE].as_str());
+        let mut states: Vec<String> = states.map(|state| state.unwrap_or_default().to_owned()).collect();
+        states.sort();
+        states
+    };
+    let let_in = || {
+        let pods = lock(&world.server).of(PODS);
+        for (path, _) in pods {
+            lock(&world.server).change(&path, &json!({"metadata": {"labels": {"in": "yes"}}}));
+        }
+    };
+    assert_eq!(states(), ["PreparingNormal", "PreparingNormal"]);
+    assert!(world.pods()[0]["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP].is_string());
+    let counts = || (world.status()["numberReady"].clone(), world.status()["numberAvailable"].clone());
+    assert_eq!(counts(), (json!(2), json!(0)));
+    assert_eq!(world.condition("Reconciling").unwrap().0, "PodNotInService");
+    let_in();
+    world.settle().await;
+    assert_eq!((states(), counts()), (vec!["Normal".to_owned(); 2], (json!(2), json!(2))));
+    world.image("i:2");
+    world.settle().await;
+    assert_eq!(states(), ["Normal", "PreparingNormal"], "it takes the only place of the update");
+    assert_eq!(world.images()[0], ("a".to_owned(), "i:1".to_owned()));
+    for _ in 0..2 {
+        let_in();
+        world.settle().await;
+    }
+    world.everywhere("i:2", &["a", "b"]);
+    assert_eq!(world.condition("Ready").unwrap().0, "Available");
+}
+
 /// Admission of somebody else lets no Pod be changed to `i:2`.
 fn deny_second(_: &mut Server, before: &Value, after: &Value) -> Result<(), u16> {
     let is_denied = before["spec"] != after["spec"] && after["spec"]["containers"][0]["image"] == "i:2";
@@ -973,6 +1038,43 @@ async fn shortfall_10_2_33_a_node_wakes_only_the_sets_that_it_matters_to() {
     assert!(wakes(Some(json!({})), Some(labels(json!({"canary": "yes"})))), "edge 32: the update selector");
     assert!(!wakes(Some(json!({})), Some(labels(json!({"other": "yes"})))));
     assert!(!wakes(Some(json!({})), Some(not_ready)), "without limits of ours");
+}
+
+#[tokio::test(start_paused = true)]
+async fn strict_nodes_that_break_and_repel_pods_keep_their_places_also_for_a_manager_that_starts_anew() {
+    let nodes = ["a", "b", "c", "d", "e"];
+    let world = World::with_nodes(&nodes);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {labels::STRICT_MAX_UNAVAILABLE: "true"}}}));
+    world.settle().await;
+    world.image("bad:1");
+    let is_bad = |pod: &Value| pod.pointer("/spec/containers/0/image").unwrap() == "bad:1";
+    let mut broken = BTreeSet::new();
+    for round in 0..30 {
+        let _ = world.pass().await;
+        world.play();
+        for pod in world.pods().iter().filter(|pod| is_bad(pod)) {
+            // Its node goes down with it, and the node controller says so.
+            let node = pod["spec"]["nodeName"].as_str().unwrap().to_owned();
+            if broken.insert(node.clone()) {
+                let key = "node.kubernetes.io/unreachable";
+                let taints = json!([{"key": key, "effect": "NoSchedule"}, {"key": key, "effect": "NoExecute"}]);
+                let now = crate::k8s::time::rfc3339(crate::runtime::clock::now().wall);
+                let ready = json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": now}]);
+                world.node(&node, json!({"spec": {"taints": taints}, "status": {"conditions": ready}}));
+            }
+            let path = format!("{PODS}{}", pod["metadata"]["name"].as_str().unwrap());
+            let down = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+            lock(&world.server).change(&path, &down);
+        }
+        if round == 15 {
+            world.controller.common.forget();
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert_eq!(broken.len(), 2, "{broken:?}");
+    assert_eq!(world.status()["desiredNumberScheduled"], 5, "they count as before");
+    assert_eq!(world.condition("Ready"), None);
 }
 
 #[tokio::test(start_paused = true)]

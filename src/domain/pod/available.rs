@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::inplace::{Annotations, State, UpdateSpec};
 use crate::{
     api::labels,
@@ -34,11 +32,6 @@ pub fn pending(view: &PodView) -> Option<UpdateSpec> {
         return Some(grace);
     }
     state(view).filter(State::has_next).map(|state| state.next())
-}
-
-/// When an update in place that is not done has begun.
-pub fn updated_at(view: &PodView) -> Option<Timestamp> {
-    state(view).map(|state| state.update_timestamp)
 }
 
 /// Why the notes of its update in place cannot be read, if they cannot: nothing gets the Pod further then.
@@ -82,12 +75,12 @@ mod tests {
     fn later_batches_are_pending_and_what_cannot_be_read_is_not() {
         let state = |text: &str| {
             let view = view(json!({"metadata": {"annotations": {"apps.kruise.io/inplace-update-state": text}}}));
-            (pending(&view).map(|spec| spec.container_images.len()), updated_at(&view).is_some())
+            pending(&view).map(|spec| spec.container_images.len())
         };
         let batch = r#"{"revision":"2","updateTimestamp":"2026-01-01T00:00:00Z","nextContainerImages":{"main":"i:2"}}"#;
-        assert_eq!(state(batch), (Some(1), true));
-        assert_eq!(state(r#"{"revision":"2","updateTimestamp":"2026-01-01T00:00:00Z"}"#), (None, true));
-        assert_eq!(state("odd"), (None, false));
+        assert_eq!(state(batch), Some(1));
+        assert_eq!(state(r#"{"revision":"2","updateTimestamp":"2026-01-01T00:00:00Z"}"#), None);
+        assert_eq!(state("odd"), None);
         let unreadable = |key: &str, text: &str| unreadable(&view(json!({"metadata": {"annotations": {key: text}}})));
         assert_eq!(unreadable("apps.kruise.io/inplace-update-state", batch), None);
         let (odd, long) = (unreadable("apps.kruise.io/inplace-update-grace", "odd"), "x".repeat(70_000));

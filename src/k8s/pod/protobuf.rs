@@ -358,6 +358,18 @@ mod tests {
     }
 
     #[test]
+    fn when_an_update_in_place_began_is_the_same_in_protobuf_and_in_json() {
+        let (key, state) = ("apps.kruise.io/inplace-update-state", r#"{"updateTimestamp":"2026-01-01T00:00:00Z"}"#);
+        let json = serde_json::json!({"metadata": {"annotations": {key: state}}});
+        let json: PodView = serde_json::from_value(json).unwrap();
+        let bytes = |text: &str| Some(Bytes::copy_from_slice(text.as_bytes()));
+        let annotations = vec![v1::Entry { key: bytes(key), value: bytes(state) }];
+        let metadata = Some(v1::ObjectMeta { annotations, ..Default::default() });
+        assert_eq!(PodView::from(v1::Pod { metadata, ..Default::default() }), json);
+        assert!(json.updated_in_place().is_some());
+    }
+
+    #[test]
     fn a_kubelet_that_does_not_report_what_it_has_seen_is_not_behind() {
         let metadata = v1::ObjectMeta { generation: Some(2), ..Default::default() };
         let behind = |observed: i64| {

@@ -1,6 +1,6 @@
 //! A Pod as it comes from the API server, as JSON or as protobuf ([`super::protobuf`]), and what we keep of it.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, num::NonZeroU32, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -152,6 +152,19 @@ impl WireAnnotations {
             content: up_to(OverrideNotes::LONGEST_CONTENT, self.override_content.take()).map(Arc::from),
         };
         (notes != OverrideNotes::default()).then(|| Box::new(notes))
+    }
+
+    /// When the last update in place began, in seconds.
+    fn updated_in_place(&self) -> Option<NonZeroU32> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct State {
+            update_timestamp: Timestamp,
+        }
+        let state = self.in_place_state.as_deref().or(self.in_place_state_legacy.as_deref());
+        let state = state.filter(|text| text.len() <= InPlaceNotes::LONGEST)?;
+        let State { update_timestamp } = serde_json::from_str(state).ok()?;
+        NonZeroU32::new(update_timestamp.as_second().try_into().ok()?)
     }
 
     /// The notes of an update in place that is not done, as far as a Pod shows: its state is neither Updating, nor is a
@@ -461,6 +474,7 @@ impl From<WirePod> for PodView {
         init_statuses.retain(|s| sidecars.iter().any(|c| c.name == s.name));
         let (conditions, ready_since) = kept(status.conditions.unwrap_or_default());
         let generations = (meta.generation, status.observed_generation);
+        let updated_in_place = annotations.updated_in_place();
         let mut rare = annotations.rare();
         rare.in_place = annotations.in_place(&labels, &conditions, &status.container_statuses, generations);
         rare.sidecar_sets = annotations.sidecar_sets(status.container_statuses.iter().flatten().chain(&init_statuses));
@@ -498,6 +512,7 @@ impl From<WirePod> for PodView {
             ),
             rare: (rare != Rare::default()).then(|| Box::new(rare)),
             deletion_cost: deletion_cost(annotations.deletion_cost.as_deref()),
+            updated_in_place,
             launch_completed: annotations.launch_completed.as_deref() == Some("true"),
             related_pub: up_to(LONGEST_NOTE, annotations.related_pub)
                 .as_deref()

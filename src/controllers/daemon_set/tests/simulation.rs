@@ -121,22 +121,37 @@ struct Machine {
     zone: String,
     taint: Option<&'static str>,
     ready: bool,
+    /// While it is not Ready: its kubelet says so itself.
+    reports: bool,
+    created: Timestamp,
     since: Timestamp,
 }
 
 impl Machine {
     fn object(&self, name: &str) -> Value {
-        let taints: Vec<Value> =
-            self.taint.iter().map(|effect| json!({"key": "dedicated", "effect": effect})).collect();
+        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+        let mut taints: Vec<Value> = self.taint.iter().map(|effect| taint("dedicated", effect)).collect();
+        let (status, key) = match (self.ready, self.reports) {
+            (true, _) => ("True", None),
+            (false, true) => ("False", Some("node.kubernetes.io/not-ready")),
+            (false, false) => ("Unknown", Some("node.kubernetes.io/unreachable")),
+        };
+        // As the node controller writes them.
+        let of_state = |key: &str| ["NoSchedule", "NoExecute"].map(|effect| taint(key, effect));
+        taints.extend(key.into_iter().flat_map(of_state));
         json!({"metadata": {"name": name, "uid": self.uid, "resourceVersion": self.version.to_string(),
-            "labels": {"zone": self.zone}, "creationTimestamp": rfc3339(self.since)}, "spec": {"taints": taints},
-            "status": {"conditions": [{"type": "Ready", "status": if self.ready { "True" } else { "False" },
-                "lastTransitionTime": rfc3339(self.since)}]}})
+            "labels": {"zone": self.zone}, "creationTimestamp": rfc3339(self.created)}, "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": rfc3339(self.since)}]}})
     }
 
-    /// Whether it is to get a Pod.
+    /// Whether it is one of the set's nodes.
     fn wants(&self) -> bool {
         self.taint.is_none()
+    }
+
+    /// Whether it gets a Pod if it has none.
+    fn gets(&self) -> bool {
+        self.wants() && self.ready
     }
 }
 
@@ -273,7 +288,10 @@ impl Fleet {
         let zone = format!("z{}", self.joined % 2);
         let since = clock::now().wall;
         let uid = format!("{name}-{}", self.joined);
-        self.nodes.insert(name.clone(), Machine { uid, version: 1, zone, taint: None, ready: true, since });
+        // It has been Ready for some time: what its Pods do says something about their template.
+        let created = since - SignedDuration::from_hours(1);
+        let machine = Machine { uid, version: 1, zone, taint: None, ready: true, reports: true, created, since };
+        self.nodes.insert(name.clone(), machine);
         name
     }
 
@@ -322,7 +340,7 @@ impl Fleet {
             return Ok(format!("{name} goes with its node"));
         };
         if pod["spec"]["nodeName"].is_null() {
-            if machine.taint.is_some() || !machine.ready && random.chance(50) {
+            if !machine.gets() {
                 return Err(None);
             }
             self.write_pod(name, |pod| {
@@ -497,7 +515,8 @@ impl Fleet {
             }
             _ => {
                 self.acts.note("nodes Ready or not");
-                self.machine(&name, |machine| machine.ready = !machine.ready);
+                let reports = random.chance(50);
+                self.machine(&name, |machine| (machine.ready, machine.reports) = (!machine.ready, reports));
                 format!("{name} is Ready, or not: {:?}", self.nodes[&name].ready)
             }
         }
@@ -657,6 +676,9 @@ impl Driver for Fleet {
 #[derive(Default)]
 struct Promises {
     acts: Acts,
+    /// Nodes whose Pod was replaced or updated for this image, until they have one that serves.
+    replaced: BTreeSet<String>,
+    image: &'static str,
 }
 
 /// What one pass did to Pods, by name.
@@ -667,6 +689,8 @@ struct Deeds {
     deleted: BTreeSet<String>,
     /// Taken out of service for an update in place.
     closed: BTreeSet<String>,
+    /// Changed otherwise than in their status.
+    changed: BTreeSet<String>,
 }
 
 impl Deeds {
@@ -682,6 +706,9 @@ impl Deeds {
             };
             let conditions = body["status"]["conditions"].as_array().into_iter().flatten();
             let mut gates = conditions.filter(|c| c["type"] == labels::CONDITION_INPLACE_UPDATE_READY);
+            if *method == Method::PATCH && !path.ends_with("/status") {
+                deeds.changed.insert(name.clone());
+            }
             if *method == Method::DELETE {
                 deeds.deleted.insert(name);
             } else if gates.any(|gate| gate["status"] == "False") {
@@ -705,7 +732,7 @@ impl Promises {
         let is_up = |pod: &Member| pod.is_up(now.at, wanted.min_ready);
         for (node, _) in &deeds.created {
             let is_there = |pod: &&Member| pass.there.contains(&pod.name);
-            if !pass.nodes.get(node).is_some_and(Machine::wants) {
+            if !pass.nodes.get(node).is_some_and(Machine::gets) {
                 wrongs.push(format!("a Pod is made for {node}, which is to have none"));
             }
             let stays = |pod: &&Member| pod.is_live() && !deeds.deleted.contains(&pod.name);
@@ -734,7 +761,66 @@ impl Promises {
         }
         match has_surge {
             true => wrongs.extend(surge_wrongs(now, pass, &deeds, &taken)),
-            false => wrongs.extend(room_wrongs(now, pass, &taken)),
+            false => {
+                wrongs.extend(room_wrongs(now, pass, &taken));
+                wrongs.extend(self.replaced_wrongs(now, pass, &deeds));
+            }
+        }
+        wrongs
+    }
+
+    /// Forgets nodes that are gone or are to have no Pod, those that have one that serves, and all for another image.
+    fn forget(&mut self, now: &Now, pods: &[Member]) {
+        let wanted = &now.wanted;
+        if std::mem::replace(&mut self.image, wanted.image) != wanted.image {
+            self.replaced.clear();
+        }
+        let serves = |name: &str| pods.iter().any(|pod| pod.node == name && pod.is_up(now.at, wanted.min_ready));
+        self.replaced.retain(|name| now.nodes.get(name).is_some_and(Machine::wants) && !serves(name));
+    }
+
+    /// With limits of ours: nodes whose Pod was replaced or updated, and which have none that serves since then, are no more
+    /// than that, whether they are Ready or not.
+    fn replaced_wrongs(&mut self, now: &Now, pass: &PassSeen, deeds: &Deeds) -> Vec<String> {
+        let wanted = &now.wanted;
+        // What it does not know yet it cannot count.
+        self.forget(now, &pass.knew);
+        let is_as_before = |pod: &&Member| pod.is_live() && pod.image != wanted.image;
+        let unknown: BTreeSet<&str> = pass.knew.iter().filter(is_as_before).map(|pod| pod.node.as_str()).collect();
+        self.replaced.retain(|name| !unknown.contains(name.as_str()));
+        let after = |pod: &Member| now.pods.iter().find(|after| after.name == pod.name);
+        let is_replaced = |pod: &Member| {
+            let is_gone = || after(pod).is_none_or(|after| after.is_deleting);
+            let is_changed = || pod.image != wanted.image && after(pod).is_some_and(|pod| pod.image == wanted.image);
+            deeds.deleted.contains(&pod.name) && is_gone() || deeds.changed.contains(&pod.name) && is_changed()
+        };
+        let is_alone = |pod: &Member| pass.knew.iter().filter(|p| p.node == pod.node && p.is_live()).count() == 1;
+        let is_ready = |node: &str| [&pass.nodes, &now.nodes].iter().all(|n| n.get(node).is_some_and(Machine::gets));
+        let is_up = |pod: &Member| pod.is_up(now.at, wanted.min_ready);
+        let replaced = pass
+            .knew
+            .iter()
+            .filter(|pod| pod.is_live() && is_alone(pod) && is_ready(&pod.node) && is_replaced(pod))
+            // One that is on its way already takes no other place.
+            .filter(|pod| pod.image != wanted.image || is_up(pod));
+        // That of a Pod that waited for a hook was taken when it began to.
+        let (told, begun): (Vec<&Member>, Vec<&Member>) =
+            replaced.partition(|pod| pod.state == "PreparingDelete" || pod.state == "PreparingUpdate");
+        self.replaced.extend(told.into_iter().map(|pod| pod.node.clone()));
+        let begun: BTreeSet<String> = begun.into_iter().map(|pod| pod.node.clone()).collect();
+        let is_new = !begun.is_subset(&self.replaced);
+        self.acts.add("replaced within strict limits", u64::from(is_new && wanted.strict));
+        self.replaced.extend(begun.iter().cloned());
+        let mut wrongs = Vec::new();
+        if is_new && wanted.strict && self.replaced.len() > wanted.limit {
+            wrongs.push(format!("{:?} are without a Pod since theirs were replaced", self.replaced));
+        }
+        for zone in ["z0", "z1"] {
+            let is_in = |name: &&String| now.nodes.get(*name).is_some_and(|machine| machine.zone == zone);
+            let of_zone = self.replaced.iter().filter(is_in).count();
+            if wanted.per_zone.is_some_and(|limit| of_zone > limit) && begun.iter().any(|name| is_in(&name)) {
+                wrongs.push(format!("{of_zone} of {zone} are without a Pod since theirs were replaced"));
+            }
         }
         wrongs
     }
@@ -765,26 +851,27 @@ fn room_wrongs(now: &Now, pass: &PassSeen, taken: &[&Member]) -> Vec<String> {
     let is_up = |pod: &Member| pod.is_up(now.at, wanted.min_ready);
     let machine = |node: &str| pass.nodes.get(node);
     let up_on = |node: &str| pass.knew.iter().any(|pod| pod.node == node && is_up(pod));
-    let counts_old = wanted.strict || wanted.per_zone.is_some();
-    // What is down on an old template counts only with limits of ours, and then only where the node is not to blame.
-    let is_down = |(name, machine): &(&String, &Machine), zone: Option<&str>| {
+    // What is down on an old template counts only with limits of ours; where the node is to blame it may count or not.
+    let is_down = |(name, machine): &(&String, &Machine), zone: Option<&str>, with_old: bool| {
         let live = pass.knew.iter().find(|pod| pod.node == **name && pod.is_live());
         let is_old = live.is_some_and(|pod| pod.image != wanted.image || pod.is_marked);
-        let counts = if counts_old { machine.ready } else { !is_old };
-        machine.wants() && counts && !up_on(name) && zone.is_none_or(|zone| machine.zone == zone)
+        let counts = machine.gets() && (with_old || !is_old);
+        counts && !up_on(name) && zone.is_none_or(|zone| machine.zone == zone)
     };
-    let lost = |zone: Option<&str>| pass.nodes.iter().filter(|node| is_down(node, zone)).count();
+    let lost = |zone: Option<&str>, with_old| pass.nodes.iter().filter(|node| is_down(node, zone, with_old)).count();
     let taken: Vec<&&Member> = taken.iter().filter(|pod| is_up(pod)).collect();
     let mut wrongs = Vec::new();
-    if !taken.is_empty() && (!counts_old || wanted.strict) && taken.len() + lost(None) > wanted.limit {
-        wrongs.push(format!("{taken:?} are taken while {} are down, and {} may be", lost(None), wanted.limit));
+    // A limit for each zone says nothing of what is down in all.
+    let down = lost(None, wanted.strict);
+    if !taken.is_empty() && taken.len() + down > wanted.limit {
+        wrongs.push(format!("{taken:?} are taken while {down} are down, and {} may be", wanted.limit));
     }
     for zone in ["z0", "z1"] {
         let of_zone = taken.iter().filter(|pod| machine(&pod.node).is_some_and(|machine| machine.zone == zone)).count();
         if let Some(limit) = wanted.per_zone.filter(|_| of_zone > 0)
-            && of_zone + lost(Some(zone)) > limit
+            && of_zone + lost(Some(zone), true) > limit
         {
-            wrongs.push(format!("{of_zone} of {zone} are taken while {} are down", lost(Some(zone))));
+            wrongs.push(format!("{of_zone} of {zone} are taken while {} are down", lost(Some(zone), true)));
         }
     }
     wrongs
@@ -794,6 +881,7 @@ impl Model for Promises {
     type Seen = Now;
 
     fn wrongs(&mut self, now: &Now) -> Vec<String> {
+        self.forget(now, &now.pods);
         let mut wrongs = now.pass.as_ref().map(|pass| self.judge(now, pass)).unwrap_or_default();
         let most = if now.wanted.strategy == Strategy::Surge { 2 } else { 1 };
         for name in now.nodes.keys() {
@@ -869,6 +957,7 @@ fn history(seed: u64) -> Result<Acts, String> {
 fn simulation_of_daemon_sets() {
     let acts = liveness::seeds(60, "simulation_of_daemon_sets", history);
     acts.require(&[("created", 500), ("deleted", 300), ("updated in place", 50), ("hooks", 50)]);
+    acts.require(&[("replaced within strict limits", 50)]);
     acts.require(&[("creations denied", 50), ("updates in place denied", 20)]);
     acts.require(&[("refused writes", 50), ("lost answers", 10)]);
     for change in ["images", "partitions", "pauses", "limits", "managers that start anew"] {

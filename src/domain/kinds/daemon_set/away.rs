@@ -15,7 +15,7 @@ const YOUNG: SignedDuration = SignedDuration::from_mins(2);
 
 /// Takes nodes out of the selection. `returns` are those whose last Pod went for another reason.
 pub fn stay_away(nodes: &mut [Node], pods: &[Arc<Pod>], returns: &BTreeSet<String>, now: Timestamp) {
-    for node in nodes.iter_mut().filter(|node| node.fit.should_run) {
+    for node in nodes.iter_mut().filter(|node| node.counts()) {
         let Some(created) = node.cordoned else { continue };
         let own = || pods.iter().filter(|pod| pod.node == node.name);
         let is_away = match own().next() {
@@ -23,7 +23,9 @@ pub fn stay_away(nodes: &mut [Node], pods: &[Arc<Pod>], returns: &BTreeSet<Strin
             Some(_) => own().all(|pod| pod.is_terminating && pod.is_evicted),
             None => !returns.contains(&node.name) && now.duration_since(created) >= YOUNG,
         };
-        node.fit.should_run = !is_away;
+        if is_away {
+            (node.fit.should_run, node.would_run) = (false, false);
+        }
     }
 }
 
@@ -66,6 +68,9 @@ mod tests {
         let young = Node { cordoned: Some(time(-60)), ..node("a") };
         assert!(runs(young, &[], &[]), "a node that joins cordoned");
         assert!(!runs(Node { cordoned: Some(time(0)), ..unfit("a") }, &[], &[]), "it does not fit anyway");
+        let mut not_ready = [Node { cordoned: Some(time(-100_000)), ..repelling("a", -9) }];
+        stay_away(&mut not_ready, &[], &BTreeSet::new(), time(0));
+        assert!(!not_ready[0].counts(), "nor does it count while it starts anew");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) fn keep(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers
         };
         if is_empty && slot.node.fit.should_run {
             missing.push(slot);
-        } else if slot.node.fit.should_run
+        } else if slot.node.counts()
             && let Some(pod) = slot.pods.iter().find(|pod| pod.is_terminating && slot.live().next().is_none())
         {
             plan.wait("PodTerminating", || {
@@ -115,7 +115,7 @@ fn remove_orphans(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) 
 fn create(observed: &Observed<'_>, slots: &[Slot<'_>], mut missing: Vec<&Slot<'_>>, numbers: Numbers, plan: &mut Plan) {
     let mut most = missing.len();
     if observed.spec.partitioned_scaling && observed.spec.is_rolling && numbers.partition > 0 {
-        let desired = slots.iter().filter(|slot| slot.node.fit.should_run);
+        let desired = slots.iter().filter(|slot| slot.node.counts());
         let (all, new) = desired
             .fold((0, 0), |(all, new), slot| (all + 1_usize, new + usize::from(slot.live().any(|pod| pod.is_new))));
         let kept = usize::try_from(numbers.partition).unwrap_or(0).min(all);
@@ -124,9 +124,8 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], mut missing: Vec<&Slot<'_
     }
     // The partition lets only some of them be made.
     observed.turns.sort(&mut missing, |slot| Some(Turn::Node(slot.node.name.clone())));
-    let remembers = observed.spec.is_strict || observed.spec.per_topology.is_some();
     for slot in missing.into_iter().take(most) {
-        let not_ready_since = if remembers { slot.lost_before(observed) } else { None };
+        let not_ready_since = slot.lost_before(observed);
         plan.actions.push(Action::Create { node: slot.node.name.clone(), not_ready_since });
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     keep,
-    plan::{Action, Observed, Plan, Turn, slots},
+    plan::{Action, Observed, Plan, Slot, Turn, slots},
     spec::Numbers,
     update,
 };
@@ -10,15 +10,17 @@ use crate::domain::workload::turns::Turns;
 
 /// Everything to do now.
 pub fn plan(observed: &Observed<'_>) -> Plan {
-    let desired = observed.nodes.iter().filter(|node| node.fit.should_run).count();
+    let desired = observed.nodes.iter().filter(|node| node.counts()).count();
     let numbers = observed.spec.numbers(desired);
     let mut plan = Plan { burst: numbers.burst, ..Plan::default() };
     let slots = slots(observed);
+    let outage = |slot: &Slot<'_>| Some((slot.node.name.clone(), slot.outage(observed)?));
+    plan.outages = slots.iter().filter(|slot| slot.node.counts()).filter_map(outage).collect();
     keep::keep(observed, &slots, numbers, &mut plan);
     update::update(observed, &slots, numbers, &mut plan);
     // What runs where it need not run is not waited for: the counts leave it out too.
-    let wanted = slots.iter().filter(|slot| slot.node.fit.should_run);
-    for pod in wanted.flat_map(|slot| &slot.pods).filter(|pod| pod.is_serving()) {
+    let wanted = || slots.iter().filter(|slot| slot.node.counts());
+    for pod in wanted().flat_map(|slot| &slot.pods).filter(|pod| pod.is_serving()) {
         let left = pod.until_available.unwrap_or_default();
         if !left.is_zero() {
             plan.look_after(left);
@@ -26,6 +28,9 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
                 format!("Pod {} is Ready and counts as available in {} s", pod.name, left.as_secs() + 1)
             });
         }
+    }
+    for slot in wanted().filter(|slot| !slot.node.fit.should_run && slot.pods.is_empty()) {
+        plan.wait("NodeNotReady", || format!("Node {} is not Ready, and gets its Pod when it is", slot.node.name));
     }
     cut(observed.turns, &mut plan, numbers);
     plan

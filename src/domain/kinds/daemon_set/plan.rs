@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{
     pod::{Node, Pod},
     room::{Charge, Room},
@@ -44,19 +46,40 @@ pub struct Observed<'a> {
     /// The hash of the revision to get to.
     pub update: &'a str,
     /// When that revision was made, if that is known.
-    pub update_since: Option<jiff::Timestamp>,
+    pub update_since: Option<Timestamp>,
     /// The revisions of the set. Read only while Pods are to be updated.
     pub revisions: &'a [KnownRevision],
     /// Which changes may be made in place.
     pub allowed: Allowed,
     /// Failed Pods of the nodes.
     pub failures: &'a Failures,
-    /// Nodes whose old Pod went while they were not Ready: since when that was, in seconds.
-    pub lost: &'a BTreeMap<String, i64>,
+    /// What earlier passes have found out about nodes that are not Ready.
+    pub outages: &'a BTreeMap<String, Outage>,
     /// What was refused.
     pub turns: &'a Turns<Turn>,
     /// Now.
     pub now: Now,
+}
+
+/// What is known of a node that is not Ready, for as long as that lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// Since when, in seconds.
+    pub since: i64,
+    /// Before or after its Pod was replaced or updated.
+    pub came: Came,
+}
+
+/// When a node stopped being Ready. The first two can be told only when that is seen first: later its Pod has gone, or
+/// was made or updated since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// Before its Pod was replaced or updated.
+    Before,
+    /// While that was done, or so soon after that it may be the cause.
+    Meanwhile,
+    /// Later. Under the next template it will have been before.
+    Later,
 }
 
 /// One thing to do. Pods are named.
@@ -129,8 +152,6 @@ pub enum Remember {
     Nothing,
     /// Its Pod has failed.
     Failure(String),
-    /// It was not Ready before its Pod was replaced: since when, in seconds.
-    Lost(String, i64),
 }
 
 impl Action {
@@ -182,6 +203,8 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// The room for them.
     pub room: Room,
+    /// Nodes that are not Ready, as far as that matters, for the next passes.
+    pub outages: BTreeMap<String, Outage>,
     /// How many candidates at most in one pass.
     pub burst: usize,
     /// The first thing that is waited for.
@@ -253,25 +276,53 @@ impl<'a> Slot<'a> {
         self.live().nth(1).is_some()
     }
 
+    /// Whether its Pod has been replaced or updated, or that was announced to it, and the next one is not available.
+    pub(super) fn is_begun(&self) -> bool {
+        match (self.new, self.old) {
+            (Some(new), _) => !new.is_available(),
+            (None, Some(old)) => old.is_announced(),
+            (None, None) => true,
+        }
+    }
+
     /// Whether the node was not Ready before its Pod was replaced, and still is not: what is missing there was not lost by
     /// an update. Since when, in seconds.
     pub(super) fn lost_before(&self, observed: &Observed<'_>) -> Option<i64> {
-        let since = self.node.not_ready_since?;
-        let seconds = since.as_second();
-        if self.may_have_broken_it(observed.spec, seconds) {
-            return None;
-        }
-        let is_older = observed.update_since.is_some_and(|update| since < update);
-        let is_remembered = observed.lost.get(&self.node.name) == Some(&seconds);
-        let is_known = match (self.new, self.old) {
-            (Some(new), _) => {
-                new.made_not_ready == Some(seconds)
-                    || new.updated_at.is_some_and(|begun| since.as_second() <= begun.as_second())
-            }
-            (None, Some(old)) => !old.is_specified || !old.is_new,
-            (None, None) => false,
+        self.outage(observed).filter(|outage| outage.came == Came::Before).map(|outage| outage.since)
+    }
+
+    /// What is known of the node, if it is not Ready. It makes a difference to limits of ours alone.
+    pub(super) fn outage(&self, observed: &Observed<'_>) -> Option<Outage> {
+        let at = self.node.not_ready_since.filter(|_| observed.spec.has_own_limits())?;
+        let since = at.as_second();
+        let known = observed.outages.get(&self.node.name).filter(|known| known.since == since).map(|known| known.came);
+        let is_going = !self.pods.is_empty() && self.live().next().is_none();
+        let came = match known {
+            Some(came @ (Came::Before | Came::Meanwhile)) => came,
+            _ if self.may_have_broken_it(observed.spec, since) => Came::Meanwhile,
+            _ if self.came_first(observed, at) => Came::Before,
+            None if is_going => Came::Meanwhile,
+            _ => Came::Later,
         };
-        (is_older || is_remembered || is_known).then_some(seconds)
+        Some(Outage { since, came })
+    }
+
+    /// Whether the node was lost before its Pod was replaced or updated, as far as can be told by what is there now.
+    fn came_first(&self, observed: &Observed<'_>, since: Timestamp) -> bool {
+        let seconds = since.as_second();
+        let is_older = observed.update_since.is_some_and(|update| since < update);
+        match (self.new, self.old) {
+            (Some(new), _) => {
+                // One that was made since then has a label if the node had come first.
+                let was_there = new.created.is_none_or(|created| created.as_second() <= seconds);
+                is_older && was_there
+                    || new.made_not_ready == Some(seconds)
+                    || new.updated_at.is_some_and(|begun| seconds <= begun.as_second())
+            }
+            (None, Some(old)) => is_older || !old.is_specified || !old.is_new,
+            // It joins, and has not had one.
+            (None, None) => is_older || self.node.is_joining && self.pods.is_empty(),
+        }
     }
 
     /// Whether the node stopped being Ready soon after its Pod was made or updated, on whatever revision: probably

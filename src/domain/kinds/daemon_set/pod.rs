@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
-use super::spec::{Rolling, Spec};
+use super::{
+    spec::{Rolling, Spec},
+    tolerations,
+};
 use crate::{
     api::labels,
     domain::pod::{
-        available::{pending, unreadable, until_available, updated_at},
+        available::{pending, unreadable, until_available},
         inplace::UpdateSpec,
         lifecycle::{Hooked, State},
         placement::Fit,
@@ -22,6 +25,9 @@ use crate::{
     },
 };
 
+/// A node that is not Ready since so soon after it was created has not become Ready yet, or not for long.
+const JOINING: SignedDuration = SignedDuration::from_mins(10);
+
 /// A node, as a set sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
@@ -29,12 +35,19 @@ pub struct Node {
     pub name: String,
     /// Whether it has a Pod of the set.
     pub fit: Fit,
+    /// It would get one if it were Ready, and counts all the same, because the set has limits of its own: a template
+    /// that breaks its nodes must not take them out of the count.
+    pub would_run: bool,
     /// Whether its Pod is updated, as far as `rollingUpdate.selector` says.
     pub is_selected: bool,
     /// Its value of the label for which there is a limit; empty if it has none.
     pub zone: String,
-    /// Since when its condition Ready is not True; None: it is.
+    /// Since when its condition Ready is not True, if that matters to the set; None: it is.
     pub not_ready_since: Option<Timestamp>,
+    /// It is not Ready, as its kubelet does not report: what is asked for there is done when it is back.
+    pub is_silent: bool,
+    /// It is not Ready, and became so within minutes after it was created: it joins.
+    pub is_joining: bool,
     /// Whether it is cordoned, and since when it is there, if that matters to the set.
     pub cordoned: Option<Timestamp>,
 }
@@ -45,15 +58,27 @@ impl Node {
         let Rolling { selector, .. } = &spec.rolling;
         let zone = spec.per_topology.as_ref().and_then(|(key, _)| view.labels.get(key));
         let created = view.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        let has_limits = spec.has_own_limits();
         let since = || view.ready_since.or(created).unwrap_or(Timestamp::UNIX_EPOCH);
+        let not_ready_since = (has_limits && !view.ready).then(since);
+        let lasted = not_ready_since.zip(created).map(|(since, created)| since.duration_since(created));
+        let fit = spec.placement.fit(view.name(), &view.labels, &view.taints);
         Self {
             name: view.name().to_owned(),
-            fit: spec.placement.fit(view.name(), &view.labels, &view.taints),
+            fit,
+            would_run: has_limits && !fit.should_run && tolerations::would_run(&spec.placement, view),
             is_selected: selector.as_ref().is_none_or(|selector| selector.matches(&view.labels)),
             zone: zone.unwrap_or_default().to_owned(),
-            not_ready_since: (!view.ready).then(since),
+            not_ready_since,
+            is_silent: has_limits && view.is_silent,
+            is_joining: lasted.is_some_and(|lasted| lasted < JOINING),
             cordoned: (spec.stays_away && view.unschedulable).then(|| created.unwrap_or(Timestamp::UNIX_EPOCH)),
         }
+    }
+
+    /// Whether the counts and limits of the set include it.
+    pub fn counts(&self) -> bool {
+        self.fit.should_run || self.would_run
     }
 }
 
@@ -105,7 +130,7 @@ pub struct Pod {
     pub pending: Option<UpdateSpec>,
     /// Why the notes of its update in place cannot be read.
     pub unreadable: Option<String>,
-    /// When an update in place that is not done has begun.
+    /// When its last update in place began, whether it is done or not.
     pub updated_at: Option<Timestamp>,
     /// Since when its node was not Ready when it was made, in seconds.
     pub made_not_ready: Option<i64>,
@@ -138,7 +163,7 @@ impl Pod {
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
             pending: pending(view),
             unreadable: unreadable(view),
-            updated_at: updated_at(view),
+            updated_at: view.updated_in_place(),
             made_not_ready: label(labels::NODE_NOT_READY_SINCE).and_then(|seconds| seconds.parse().ok()),
         })
     }

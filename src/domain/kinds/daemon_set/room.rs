@@ -4,18 +4,24 @@
 //! `kruise.rs/strict-max-unavailable` a Pod that is down goes only while fewer Pods are *in flight* (replaced and not yet
 //! available) than maxUnavailable, and an available one only while fewer are in flight or down. A limit per topology is the
 //! same rule for each zone.
+//!
+//! A node that was lost before anything was done holds no place, or those that stay lost would stop everybody else. But
+//! when it is back it has lost a Pod that had worked on, if its Pod was replaced. So that is done when there is nothing
+//! else to do and nothing in flight, and for as many such nodes at a time as there are places.
 
 use std::collections::BTreeMap;
 
 /// What it costs to take the Pod of a node out of service. The cheapest go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Charge {
-    /// It is in flight already, or was lost with its node before anything was done.
+    /// It is in flight already.
     Nothing,
     /// It is down.
     Down,
     /// It is available.
     Available,
+    /// Its node was lost before anything was done.
+    LostBefore,
 }
 
 /// What is out of service.
@@ -23,6 +29,8 @@ pub enum Charge {
 struct Lost {
     in_flight: i32,
     down: i32,
+    /// In flight on nodes that were lost before: they take no place but that of the next ones.
+    before: i32,
 }
 
 impl Lost {
@@ -34,6 +42,7 @@ impl Lost {
                 self.down -= number;
             }
             Charge::Available => self.in_flight += number,
+            Charge::LostBefore => self.before += number,
         }
     }
 
@@ -42,6 +51,7 @@ impl Lost {
             Charge::Nothing => true,
             Charge::Down => self.in_flight < limit,
             Charge::Available => self.in_flight + self.down < limit,
+            Charge::LostBefore => self.in_flight == 0 && self.before < limit,
         }
     }
 }
@@ -64,11 +74,6 @@ impl Room {
         Self { limit, is_strict, counts_down: !has_surge, zone_limit, ..Self::default() }
     }
 
-    /// Whether it makes a difference that a node was lost before its Pod was replaced.
-    pub fn forgives(&self) -> bool {
-        self.is_strict || self.zone_limit.is_some()
-    }
-
     /// A node whose Pod has been replaced, or is missing, and is not available.
     pub fn count_in_flight(&mut self, zone: &str) {
         self.of_all(zone, |lost| lost.in_flight += 1);
@@ -79,6 +84,11 @@ impl Room {
         if self.counts_down {
             self.of_all(zone, |lost| lost.down += 1);
         }
+    }
+
+    /// A node that was lost before its Pod was replaced, and whose next one is not available.
+    pub fn count_lost_before(&mut self, zone: &str) {
+        self.of_all(zone, |lost| lost.before += 1);
     }
 
     fn of_all(&mut self, zone: &str, mut change: impl FnMut(&mut Lost)) {
@@ -93,7 +103,7 @@ impl Room {
         let total = match (self.is_strict, charge) {
             (true, _) => self.all.has_room(charge, self.limit),
             (false, Charge::Available) => self.all.in_flight < self.limit,
-            (false, Charge::Nothing | Charge::Down) => true,
+            (false, Charge::Nothing | Charge::Down | Charge::LostBefore) => true,
         };
         let of_zone = self
             .zone_limit
@@ -150,6 +160,21 @@ mod tests {
         assert!(left.enter("", Down) && !left.enter("", Down));
         left.leave("", Down);
         assert!(left.enter("", Down));
+    }
+
+    #[test]
+    fn what_was_lost_before_waits_for_all_others_and_goes_a_few_at_a_time() {
+        assert_eq!(entered(room(2, true, 0, 5), &[LostBefore, LostBefore, LostBefore]), [true, true, false]);
+        assert_eq!(entered(room(2, true, 1, 0), &[LostBefore]), [false]);
+        let mut staying = room(1, true, 0, 0);
+        staying.count_lost_before("");
+        assert!(!staying.enter("", LostBefore) && staying.enter("", Available), "it holds up nobody else");
+        staying.leave("", Available);
+        staying.leave("", LostBefore);
+        assert!(staying.enter("", LostBefore));
+        let mut zones = Room::new(9, false, false, Some(1));
+        zones.count_in_flight("a");
+        assert!(!zones.enter("a", LostBefore) && zones.enter("b", LostBefore) && !zones.enter("b", LostBefore));
     }
 
     #[test]

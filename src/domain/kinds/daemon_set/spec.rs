@@ -153,6 +153,11 @@ impl Spec {
         })
     }
 
+    /// Whether it has limits that the built-in DaemonSet does not know, and that hold whatever was down before.
+    pub fn has_own_limits(&self) -> bool {
+        self.is_strict || self.per_topology.is_some()
+    }
+
     /// The hooks, if the spec has any.
     pub fn hooks(&self) -> Option<&Lifecycle> {
         self.has_lifecycle.then_some(&self.lifecycle)

@@ -12,7 +12,7 @@ use crate::domain::workload::{
 /// Nodes, counted. Zeros are written too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Nodes that are to have a Pod.
+    /// Nodes that are to have a Pod. With limits of ours that includes those that get none while they are not Ready.
     pub desired: i32,
     /// Of them, those that have one.
     pub current: i32,
@@ -32,7 +32,7 @@ pub fn counts(observed: &Observed<'_>) -> Counts {
     for slot in slots(observed) {
         let pod = slot.kept().or(slot.pods.first().copied());
         let node = slot.node;
-        if !node.fit.should_run {
+        if !node.counts() {
             counts.misscheduled += i32::from(pod.is_some());
             continue;
         }

@@ -6,17 +6,18 @@ use serde_json::{Value, json};
 use super::{
     make,
     pass::plan,
-    plan::{Remember, Turn},
-    pod::{Node, Pod},
+    plan::{Came, Outage, Remember, Turn},
+    pod::{Newest, Node, Pod},
     spec::Spec,
     status,
 };
 use crate::{
-    api::apps::daemon_set::DaemonSet,
+    api::{apps::daemon_set::DaemonSet, labels},
     domain::{
         pod::lifecycle::State,
         workload::{owner::OwnerRef, status::Progress},
     },
+    k8s::{node::NodeView, pod::PodView},
 };
 
 pub(crate) mod fixtures;
@@ -393,6 +394,47 @@ fn the_hook_of_updates_in_place_holds_and_is_put_back() {
 }
 
 #[test]
+fn edge_43_a_manifest_of_the_built_in_daemon_set_behaves_as_before() {
+    let manifest = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "ns", "uid": "set",
+            "annotations": {"deprecated.daemonset.template.generation": "3"}},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "minReadySeconds": 0, "revisionHistoryLimit": 10,
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "main", "image": "i:2"}]}}}});
+    let set: DaemonSet = serde_json::from_value(manifest).unwrap();
+    let spec = Spec::of(&set).unwrap();
+    let seen = |name: &str, ready: &str, taints: &[(&str, &str)]| {
+        let taints: Vec<Value> = taints.iter().map(|(key, effect)| json!({"key": key, "effect": effect})).collect();
+        let view = json!({"metadata": {"name": name}, "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        Node::of(&serde_json::from_value(view).unwrap(), &spec)
+    };
+    let not_ready = "node.kubernetes.io/not-ready";
+    let all = [
+        seen("a", "True", &[]),
+        seen("b-cordoned", "True", &[("node.kubernetes.io/unschedulable", "NoSchedule")]),
+        seen("c-dedicated", "True", &[("dedicated", "NoSchedule")]),
+        seen("d-lost", "False", &[(not_ready, "NoSchedule"), (not_ready, "NoExecute")]),
+        seen("e-not-ready", "False", &[(not_ready, "NoExecute")]),
+        seen("f-drained", "True", &[("dedicated", "NoExecute")]),
+    ];
+    let planned_of = |pods: &[Pod]| texts(planned(&spec, &all, pods));
+    assert_eq!(planned_of(&[]), ["create a", "create b-cordoned", "create e-not-ready"]);
+    let everywhere = ["a", "b-cordoned", "c-dedicated", "d-lost", "e-not-ready", "f-drained"];
+    assert_eq!(planned_of(&names(&everywhere, pod)), ["delete p-f-drained"], "the others stay where they are");
+    assert_eq!(planned_of(&names(&everywhere[..5], old)), ["delete o-e-not-ready"], "one at a time");
+    let down = names(&everywhere[..5], |node| unready(old(node)));
+    assert_eq!(planned_of(&down), ["delete o-e-not-ready", "delete o-b-cordoned", "delete o-a"], "what is down at once");
+    let counts = observing(&spec, &all, &names(&everywhere[..5], pod), &Besides::default(), status::counts);
+    assert_eq!((counts.desired, counts.available, counts.misscheduled), (3, 3, 2));
+    let made = make::pod(&OwnerRef::of(&set), &spec, "agent-x".into(), ("a", "hash"), None, at(0));
+    let labels = json!({"app": "agent", labels::CONTROLLER_REVISION_HASH: "hash", labels::POD_TEMPLATE_GENERATION: "3"});
+    assert_eq!(made["metadata"]["labels"], labels);
+    assert_eq!(made["spec"]["containers"], set.spec.template["spec"]["containers"]);
+    assert_eq!(made["spec"]["tolerations"].as_array().unwrap().len(), 6);
+}
+
+#[test]
 fn edge_45_pods_of_intermediate_revisions_are_old() {
     let between = Pod { hash: "between".into(), ..old("a") };
     assert_eq!(of(json!({}), &nodes(&["a", "b"]), &[between, pod("b")]), ["delete o-a"]);
@@ -435,30 +477,35 @@ fn strict_pods_that_are_down_go_only_while_few_are_on_their_way() {
 }
 
 #[test]
-fn strict_a_node_that_was_lost_before_holds_no_slot_and_comes_last() {
+fn strict_a_node_that_was_lost_before_holds_no_slot_and_waits_for_all_others() {
     let strict = json!({"strict": true, "maxUnavailable": 1});
     // They were made long before.
     let long = |pod: Pod| Pod { created: Some(time(-10_000)), ..pod };
     let lost = [down("a", 0), node("b"), down("c", 0)];
-    let pods = [long(unready(old("a"))), old("b"), long(unready(old("c")))];
-    assert_eq!(of(strict.clone(), &lost, &pods), ["delete o-b", "delete o-c", "delete o-a"]);
+    let (a, c) = (long(unready(old("a"))), long(unready(old("c"))));
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), old("b"), c.clone()]), ["delete o-b"], "it holds no slot");
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), unready(pod("b")), c.clone()]), NONE, "b is on its way");
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), pod("b"), c]), ["delete o-c"], "one at a time");
+    let next = Pod { made_not_ready: Some(time(0).as_second()), ..unready(pod("c")) };
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), pod("b"), next.clone()]), NONE, "until it is available");
+    assert_eq!(of(strict.clone(), &lost, &[a.clone(), old("b"), next]), ["delete o-b"], "which holds up nobody else");
+    let in_service = long(old("c"));
+    assert_eq!(of(strict.clone(), &lost, &[a, old("b"), in_service]), ["delete o-b"], "available or not");
     let plan = planned(&spec(strict.clone()), &lost, &[long(unready(old("a"))), pod("b"), pod("c")]);
-    assert!(
-        matches!(&plan.candidates[0].action, super::plan::Action::Delete { remember: Remember::Lost(node, since), .. }
-        if node == "a" && *since == time(0).as_second()),
-        "the Pod that is made there will know"
-    );
-    let remembering = Besides { lost: [("a".to_owned(), time(0).as_second())].into(), ..Besides::default() };
+    let outage = |node: &str, came: Came| (node.to_owned(), Outage { since: time(0).as_second(), came });
+    let both = [outage("a", Came::Before), outage("c", Came::Meanwhile)];
+    assert_eq!(plan.outages, std::collections::BTreeMap::from(both), "c was lost when its Pod was made");
+    let remembering = Besides { outages: plan.outages, ..Besides::default() };
     let made = observing(&spec(strict.clone()), &lost, &[pod("b"), pod("c")], &remembering, super::pass::plan);
-    assert!(matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: Some(_), .. }));
+    assert!(
+        matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: Some(_), .. }),
+        "the Pod that is made there says so"
+    );
     let replaced = Pod { made_not_ready: Some(time(0).as_second()), ..unready(pod("a")) };
     assert_eq!(of(strict.clone(), &lost, &[replaced, old("b"), pod("c")]), ["delete o-b"]);
     let older = [down("a", -500), node("b"), node("c")];
-    assert_eq!(
-        of(strict, &older, &[unready(pod("a")), old("b"), pod("c")]),
-        ["delete o-b"],
-        "before there was this revision"
-    );
+    let relabelled = long(unready(pod("a")));
+    assert_eq!(of(strict, &older, &[relabelled, old("b"), pod("c")]), ["delete o-b"], "before this revision was made");
 }
 
 #[test]
@@ -468,15 +515,67 @@ fn strict_a_node_that_was_lost_soon_after_its_pod_was_made_keeps_its_slot_under_
     // The newest revision is of second -10.
     let of_lost = |since: i64, pod: Pod| of(strict.clone(), &[down("a", since), node("b")], &[pod, old("b")]);
     assert_eq!(of_lost(-100, made(-200)), ["delete o-a"], "it may be replaced, and takes the only place");
-    assert_eq!(
-        of_lost(-100, made(-800)),
-        ["delete o-b", "delete o-a"],
-        "it had been there for longer than ten minutes"
-    );
+    assert_eq!(of_lost(-100, made(-800)), ["delete o-b"], "it had been there for longer than ten minutes");
     let again = Pod { made_not_ready: Some(time(-100).as_second()), ..made(-90) };
-    assert_eq!(of_lost(-100, again), ["delete o-b", "delete o-a"], "the node was lost before its Pod was made");
+    assert_eq!(of_lost(-100, again), ["delete o-b"], "the node was lost before its Pod was made");
     let updated = Pod { updated_at: Some(time(-300)), ..made(-10_000) };
     assert_eq!(of_lost(-100, updated), ["delete o-a"], "it was updated in place");
+}
+
+#[test]
+fn strict_a_node_that_a_template_has_broken_keeps_its_slot_while_the_next_one_replaces_or_updates_its_pod() {
+    let (strict, lost) = (spec(json!({"strict": true, "maxUnavailable": 1})), [down("a", -100), node("b")]);
+    let broken = Pod { created: Some(time(-160)), ..unready(old("a")) };
+    let first = planned(&strict, &lost, &[broken, old("b")]);
+    let besides = Besides { outages: first.outages.clone(), ..Besides::default() };
+    assert_eq!(texts(first), ["delete o-a"]);
+    let later = |pods: &[Pod]| observing(&strict, &lost, pods, &besides, plan);
+    let made = later(&[old("b")]);
+    assert!(matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: None, .. }));
+    assert_eq!(texts(made), ["create a"], "its Pod has gone");
+    let updated = Pod { updated_at: Some(time(0)), created: Some(time(-10_000)), ..unready(pod("a")) };
+    assert_eq!(texts(later(&[updated, old("b")])), NONE, "updated in place");
+    assert_eq!(texts(later(&[unready(pod("a")), old("b")])), NONE, "the next one is there");
+    let forgotten = planned(&strict, &lost, &[unready(pod("a")), old("b")]);
+    assert_eq!(texts(forgotten), NONE, "which a manager that starts anew sees by that it does not say otherwise");
+    let back = [Node { not_ready_since: Some(time(5)), ..lost[0].clone() }, node("b")];
+    let long = Pod { created: Some(time(-10_000)), ..unready(old("a")) };
+    assert_eq!(texts(observing(&strict, &back, &[long, old("b")], &besides, plan)), ["delete o-b"], "another outage");
+}
+
+#[test]
+fn strict_a_node_that_is_lost_long_after_its_update_holds_a_slot_until_there_is_another_template() {
+    let (strict, lost) = (spec(json!({"strict": true, "maxUnavailable": 1})), [down("a", 5000), node("b")]);
+    let seen = planned(&strict, &lost, &[unready(pod("a")), old("b")]);
+    assert_eq!(seen.outages["a"].came, Came::Later);
+    let besides = Besides { outages: seen.outages.clone(), ..Besides::default() };
+    assert_eq!(texts(seen), NONE);
+    let next = [unready(Pod { name: "p-a".into(), ..old("a") }), old("b")];
+    let next = observing(&strict, &lost, &next, &besides, plan);
+    assert_eq!(next.outages["a"].came, Came::Before);
+    assert_eq!(texts(next), ["delete o-b"]);
+    let going = planned(&strict, &lost, &[terminating(Pod { created: Some(time(-10_000)), ..old("a") }), old("b")]);
+    assert_eq!(going.outages["a"].came, Came::Meanwhile, "its Pod was about to be replaced");
+}
+
+#[test]
+fn strict_a_node_that_was_lost_soon_after_an_update_in_place_was_done_keeps_its_slot_under_the_next_template() {
+    let spec = spec(json!({"strict": true, "maxUnavailable": 1, "rollingUpdateType": "InPlaceIfPossible"}));
+    let done = |began: i64| {
+        let state = json!({"revision": OLD, "updateTimestamp": time(began).to_string()}).to_string();
+        let view: PodView = serde_json::from_value(json!({
+            "metadata": {"name": "o-a", "creationTimestamp": time(-100_000).to_string(),
+                "labels": {labels::CONTROLLER_REVISION_HASH: OLD}, "annotations": {labels::IN_PLACE_STATE: state}},
+            "spec": {"nodeName": "a", "readinessGates": [{"conditionType": labels::CONDITION_INPLACE_UPDATE_READY}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"},
+                {"type": labels::CONDITION_INPLACE_UPDATE_READY, "status": "True"}]}}))
+        .unwrap();
+        assert!(view.in_place().is_none(), "it is done");
+        Pod::of(&view, &spec, Newest { hash: NEW, same: &[] }, at(0)).unwrap()
+    };
+    let first = |pod: Pod| texts(planned(&spec, &[down("a", -100), node("b")], &[pod, old("b")])).remove(0);
+    assert_eq!(first(done(-160)), "update o-a main=i:2", "it takes the only place");
+    assert_eq!(first(done(-900)), "update o-b main=i:2", "it had worked for longer than ten minutes");
 }
 
 #[test]
@@ -490,6 +589,119 @@ fn strict_a_node_that_is_lost_after_its_pod_was_replaced_keeps_its_slot() {
     let begun = |second: i64| Pod { updated_at: Some(time(second)), ..unready(pod("a")) };
     assert_eq!(of(strict.clone(), &lost, &[begun(4), old("b")]), NONE, "updated in place, then lost");
     assert_eq!(of(strict, &lost, &[begun(6), old("b")]), ["delete o-b"], "lost, then updated in place");
+}
+
+#[test]
+fn strict_pods_on_nodes_that_nobody_hears_of_are_not_touched_and_go_one_by_one_when_these_are_back() {
+    for fields in [json!({"strict": true, "maxUnavailable": 2}), json!({"perZone": 2, "maxUnavailable": 9})] {
+        let names_of_all: Vec<String> = (0..20).map(|i| format!("n{i:02}")).collect();
+        let long = |name: &String| Pod { created: Some(time(-10_000)), ..old(name) };
+        let ready: Vec<Pod> = names_of_all.iter().map(long).collect();
+        let pods: Vec<Pod> = ready.iter().cloned().map(unready).collect();
+        let away: Vec<Node> = names_of_all.iter().map(|name| silent(name, 0)).collect();
+        assert_eq!(of(fields.clone(), &away, &pods), NONE, "{fields}");
+        let marked: Vec<Pod> = pods.iter().cloned().map(specified).collect();
+        assert_eq!(of(fields.clone(), &away, &marked), NONE, "{fields}: marks of a user wait too");
+        let plan = planned(&spec(fields.clone()), &away, &ready);
+        assert_eq!(plan.wait.unwrap().message, "Pod o-n19 is updated when its node n19 is Ready", "{fields}");
+        let back: Vec<Node> = names_of_all.iter().map(|name| node(name)).collect();
+        assert_eq!(of(fields.clone(), &back, &pods), ["delete o-n19", "delete o-n18"], "{fields}");
+    }
+    let built_in = [silent("a", 0), silent("b", 0)];
+    let pods = names(&["a", "b"], |node| unready(old(node)));
+    assert_eq!(of(json!({}), &built_in, &pods).len(), 2, "without limits of ours as in the built-in DaemonSet");
+    // Its Pod has probably broken it: it holds a slot anyway.
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    let young = Pod { created: Some(time(-60)), ..unready(old("a")) };
+    assert_eq!(of(strict, &[silent("a", 0), node("b")], &[young, old("b")]), ["delete o-a"]);
+}
+
+#[test]
+fn strict_with_a_surge_what_was_lost_before_gets_a_second_pod_a_few_at_a_time() {
+    let strict = json!({"strict": true, "maxSurge": 1});
+    let long = |name: &str| Pod { created: Some(time(-10_000)), ..unready(old(name)) };
+    let lost = [down("a", 0), down("b", 0)];
+    assert_eq!(of(strict.clone(), &lost, &[long("a"), long("b")]), ["create b"]);
+    let beside = Pod { made_not_ready: Some(time(0).as_second()), is_bound: false, ..unready(pod("b")) };
+    assert_eq!(of(strict, &lost, &[long("a"), long("b"), beside]), ["delete o-b"], "a waits");
+}
+
+#[test]
+fn strict_a_hook_that_lets_go_on_a_node_that_was_lost_before_needs_no_other_place() {
+    let mut fields = hooked(&["preDelete"]);
+    fields["strict"] = true.into();
+    let long = |pod: Pod| Pod { created: Some(time(-10_000)), ..unready(pod) };
+    let all = [down("a", 0), node("b")];
+    let about = |of_a: Pod| of(fields.clone(), &all, &[long(of_a), pod("b")]);
+    assert_eq!(about(held(old("a"))), ["announce deletion o-a"]);
+    assert_eq!(about(in_state(old("a"), State::PreparingDelete)), ["delete o-a"]);
+}
+
+#[test]
+fn strict_a_node_that_repels_pods_because_it_is_not_ready_keeps_its_slot_and_gets_none() {
+    let lost = [repelling("a", 5), node("b"), node("c")];
+    for (fields, slot) in [
+        (json!({"strict": true, "maxUnavailable": 1}), vec![unready(pod("a"))]),
+        (json!({"strict": true, "maxUnavailable": 1}), vec![terminating(old("a"))]),
+        (json!({"strict": true, "maxUnavailable": 1}), vec![]),
+        (json!({"perZone": 1, "maxUnavailable": 3}), vec![unready(pod("a"))]),
+        (json!({"perZone": 1, "maxUnavailable": 3}), vec![]),
+    ] {
+        let pods: Vec<Pod> = slot.into_iter().chain(names(&["b", "c"], old)).collect();
+        assert_eq!(of(fields.clone(), &lost, &pods), NONE, "{fields}: {pods:?}");
+    }
+    // It was lost before: it holds no slot, and its Pod is not touched while nothing could follow it.
+    let long = Pod { created: Some(time(-10_000)), ..unready(old("a")) };
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    assert_eq!(of(strict.clone(), &lost, &[long.clone(), old("b"), old("c")]), ["delete o-c"]);
+    assert_eq!(of(strict.clone(), &lost, &[long, pod("b"), pod("c")]), NONE);
+    // It joins, and has not had a Pod yet.
+    let joins = [Node { is_joining: true, ..repelling("a", 5) }, node("b")];
+    assert_eq!(of(strict.clone(), &joins, &[old("b")]), ["delete o-b"]);
+    let share = json!({"strict": true, "maxUnavailable": "50%"});
+    let broken = [repelling("a", 5), repelling("b", 5), node("c"), node("d")];
+    let pods = [unready(pod("a")), unready(pod("b")), old("c"), old("d")];
+    assert_eq!(of(share, &broken, &pods), NONE, "half of four");
+    let plan = planned(&spec(strict), &[repelling("a", 5), node("b")], &[pod("b")]);
+    assert_eq!(plan.wait.unwrap().message, "Node a is not Ready, and gets its Pod when it is");
+}
+
+#[test]
+fn strict_the_status_counts_a_node_that_repels_pods_because_it_is_not_ready() {
+    let (spec, all) = (spec(json!({"strict": true})), [repelling("a", 5), repelling("b", 5), node("c")]);
+    let pods = [unready(pod("a")), pod("c")];
+    let (counts, progress) = observing(&spec, &all, &pods, &Besides::default(), |observed| {
+        let counts = status::counts(observed);
+        (counts, status::progress(observed, &counts, &plan(observed)))
+    });
+    let want = status::Counts { desired: 3, current: 2, misscheduled: 0, ready: 1, available: 1, updated: 2 };
+    assert_eq!(counts, want);
+    assert!(matches!(&progress, Progress::Waiting { reason, .. } if reason == "PodNotReady"), "{progress:?}");
+}
+
+#[test]
+fn a_node_that_is_not_ready_counts_where_limits_of_ours_do_and_another_taint_takes_it_out() {
+    let node = |fields: Value, taints: Value, created: &str| {
+        let view: NodeView = serde_json::from_value(json!({
+            "metadata": {"name": "a", "creationTimestamp": created, "labels": {"zone": "z"}}, "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-02T00:00:00Z"}]}}))
+        .unwrap();
+        Node::of(&view, &spec(fields))
+    };
+    let old = "2026-01-01T00:00:00Z";
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let taints = json!([{"key": key, "effect": "NoSchedule"}, {"key": key, "effect": "NoExecute"}]);
+        let built_in = node(json!({}), taints.clone(), old);
+        assert!(!built_in.counts() && built_in.fit.should_continue && built_in.not_ready_since.is_none(), "{key}");
+        for fields in [json!({"strict": true}), json!({"perZone": 1})] {
+            let strict = node(fields.clone(), taints.clone(), old);
+            assert!(strict.counts() && !strict.fit.should_run && strict.not_ready_since.is_some(), "{key}: {fields}");
+            assert!(!strict.is_joining && node(fields, taints.clone(), "2026-01-01T23:59:00Z").is_joining, "{key}");
+        }
+        let mut more = taints.clone();
+        more.as_array_mut().unwrap().push(json!({"key": "dedicated", "effect": "NoSchedule"}));
+        assert!(!node(json!({"strict": true}), more, old).counts(), "{key}");
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::pod::placement::Placement;
+use crate::{
+    domain::pod::placement::Placement,
+    k8s::node::{NodeView, Taint},
+};
 
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
@@ -19,10 +22,20 @@ const TOLERATED: [(&str, &str); 6] = [
 ];
 /// And with the network of the host.
 const TOLERATED_ON_HOST_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE);
+/// Keys of the taints that a node has while it is not Ready. Those with effect NoSchedule are not tolerated, as in the
+/// built-in DaemonSet.
+const NOT_READY: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
 /// On which nodes Pods of a template run.
 pub fn placement(template: &Value) -> Placement {
     Placement::of(template, &tolerations(template.get("spec").unwrap_or(&Value::Null)))
+}
+
+/// Whether a node would get a Pod without the taints that it has because it is not Ready.
+pub fn would_run(placement: &Placement, node: &NodeView) -> bool {
+    let is_of_state = |taint: &&Taint| taint.effect == NO_SCHEDULE && NOT_READY.contains(&&*taint.key);
+    let others: Vec<Taint> = node.taints.iter().filter(|taint| !is_of_state(taint)).cloned().collect();
+    others.len() < node.taints.len() && placement.fit(node.name(), &node.labels, &others).should_run
 }
 
 /// The tolerations of a Pod: those of the template's spec, and those that every Pod of a DaemonSet has.
@@ -42,10 +55,7 @@ pub fn tolerations(spec: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        domain::pod::placement::Fit,
-        k8s::{node::Taint, pod::Labels},
-    };
+    use crate::{domain::pod::placement::Fit, k8s::pod::Labels};
 
     fn fit(spec: Value, taints: &[&str]) -> (bool, bool) {
         let taint = |text: &&str| {
@@ -63,7 +73,7 @@ mod tests {
     const NO: (bool, bool) = (false, false);
 
     #[test]
-    fn edge_42_cordoned_and_not_ready_nodes_keep_and_receive_pods() {
+    fn edge_42_cordoned_and_not_ready_nodes_keep_their_pods_and_those_without_a_noschedule_taint_receive_some() {
         for taint in [
             "node.kubernetes.io/unschedulable=:NoSchedule",
             "node.kubernetes.io/not-ready=:NoExecute",
@@ -71,6 +81,13 @@ mod tests {
             "node.kubernetes.io/disk-pressure=:NoSchedule",
         ] {
             assert_eq!(fit(json!({}), &[taint]), YES, "{taint}");
+        }
+        for key in NOT_READY {
+            let taints = [format!("{key}=:NoSchedule"), format!("{key}=:NoExecute")];
+            let of_node_controller = [taints[0].as_str(), taints[1].as_str()];
+            assert_eq!(fit(json!({}), &of_node_controller), STAYS, "{key}: as in the built-in DaemonSet");
+            let tolerating = json!({"tolerations": [{"key": key, "operator": "Exists"}]});
+            assert_eq!(fit(tolerating, &of_node_controller), YES, "{key}");
         }
         assert_eq!(fit(json!({}), &["dedicated=db:NoSchedule"]), STAYS, "it blocks new Pods and no running one");
         assert_eq!(fit(json!({}), &["dedicated=db:NoExecute"]), NO);

@@ -35,7 +35,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
     let limit = if has_surge { numbers.max_surge } else { numbers.max_unavailable };
     plan.room = Room::new(limit, spec.is_strict, has_surge, spec.per_topology.as_ref().map(|(_, limit)| *limit));
     // Nodes that leave the selection use up nothing.
-    let eligible: Vec<&Slot<'_>> = slots.iter().rev().filter(|slot| slot.node.fit.should_run).collect();
+    let eligible: Vec<&Slot<'_>> = slots.iter().rev().filter(|slot| slot.node.counts()).collect();
     let mut job = Rollout { observed, has_surge, ways: BTreeMap::new() };
     eligible.iter().for_each(|slot| job.count(slot, plan));
     let due: Vec<&Slot<'_>> = if spec.is_rolling { in_range(observed, &eligible, numbers) } else { Vec::new() };
@@ -44,7 +44,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
     for slot in slots.iter().filter(|slot| slot.node.fit.should_continue && !slot.is_pair()) {
         let Some(pod) = slot.live().next() else { continue };
         let is_wanted = !pod.is_new && named.contains(slot.node.name.as_str());
-        plan.is_held |= !pod.is_new && slot.node.fit.should_run && !(is_wanted && acts);
+        plan.is_held |= !pod.is_new && slot.node.counts() && !(is_wanted && acts);
         if !pod.is_specified {
             job.take_back(pod, is_wanted, plan);
         }
@@ -55,19 +55,32 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
             job.take_back(new, false, plan);
         }
     }
+    // Where no other Pod would be made the old one stays. So does one that works on, for all we know, on a node that
+    // nobody hears of: it would go when the node is back, together with those of all nodes that are back with it.
+    let can_act = |slot: &Slot<'_>| {
+        slot.node.fit.should_run && !(slot.node.is_silent && slot.lost_before(observed).is_some())
+    };
     // Marks of a user are followed at any time.
-    for slot in eligible.iter().filter(|slot| slot.old.is_some_and(|old| old.is_specified)) {
+    for slot in eligible.iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| old.is_specified)) {
         job.replace(slot, plan);
     }
     if acts {
-        let due = due.into_iter().filter(|slot| slot.old.is_some_and(|old| !old.is_specified));
+        let due = due.into_iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| !old.is_specified));
         due.for_each(|slot| job.consider(slot, plan));
     }
-    // What is down waits for nobody; a node that was lost before anything was done comes last.
-    let forgives = plan.room.forgives();
-    plan.candidates.sort_by_key(|candidate| (forgives && candidate.charge == Charge::Nothing, candidate.charge));
+    // What is down waits for nobody; a node that was lost before anything was done waits for all others.
+    plan.candidates.sort_by_key(|candidate| candidate.charge);
+    if plan.candidates.first().is_some_and(|first| first.charge != Charge::LostBefore) {
+        plan.candidates.retain(|candidate| candidate.charge != Charge::LostBefore);
+    }
     for slot in &eligible {
         slot.live().filter(|pod| !pod.is_available()).for_each(|pod| wait_for(pod, plan));
+    }
+    for slot in eligible.iter().filter(|slot| !can_act(slot)) {
+        let is_due = |old: &&Pod| old.is_specified || acts && named.contains(slot.node.name.as_str());
+        if let Some(old) = slot.old.filter(is_due) {
+            plan.wait("NodeNotReady", || format!("Pod {} is updated when its node {} is Ready", old.name, old.node));
+        }
     }
 }
 
@@ -98,15 +111,18 @@ struct Rollout<'a, 'o> {
 impl Rollout<'_, '_> {
     /// Counts what is out of service on a node.
     fn count(&self, slot: &Slot<'_>, plan: &mut Plan) {
-        if plan.room.forgives() && slot.lost_before(self.observed).is_some() {
+        let zone = &slot.node.zone;
+        if slot.lost_before(self.observed).is_some() {
+            if slot.is_begun() {
+                plan.room.count_lost_before(zone);
+            }
             return;
         }
-        let zone = &slot.node.zone;
         match (slot.new, slot.old) {
             // Two Pods side by side: the new one is on its way.
             (Some(new), Some(_)) if self.has_surge && !new.is_available() => plan.room.count_in_flight(zone),
             (Some(_), Some(_)) if self.has_surge => {}
-            _ if self.has_surge && !plan.room.forgives() => {}
+            _ if self.has_surge && !self.observed.spec.has_own_limits() => {}
             (None, None) => plan.room.count_in_flight(zone),
             _ => match slot.kept() {
                 Some(pod) if pod.is_available() => {}
@@ -118,10 +134,9 @@ impl Rollout<'_, '_> {
     }
 
     /// What it costs to take a Pod out of service.
-    fn charge(&self, slot: &Slot<'_>, pod: &Pod, forgives: bool) -> Charge {
-        let is_lost = forgives && slot.lost_before(self.observed).is_some() && !pod.is_available();
+    fn charge(&self, slot: &Slot<'_>, pod: &Pod) -> Charge {
         match () {
-            () if is_lost => Charge::Nothing,
+            () if !slot.is_begun() && slot.lost_before(self.observed).is_some() => Charge::LostBefore,
             () if pod.is_available() => Charge::Available,
             () if self.has_surge => Charge::Down,
             () if pod.is_new || pod.is_announced() => Charge::Nothing,
@@ -159,9 +174,7 @@ impl Rollout<'_, '_> {
     /// Another Pod takes the place of the old one, beside it if there is a surge.
     fn replace(&self, slot: &Slot<'_>, plan: &mut Plan) {
         let Some(old) = slot.old else { return };
-        let forgives = plan.room.forgives();
-        let charge = self.charge(slot, old, forgives);
-        let lost = if forgives { slot.lost_before(self.observed) } else { None };
+        let charge = self.charge(slot, old);
         let zone = slot.node.zone.clone();
         // Of several Pods all but one go first.
         if slot.is_pair() && !self.has_surge {
@@ -172,13 +185,13 @@ impl Rollout<'_, '_> {
             // Pods side by side are looked after elsewhere, and so is what has failed: a node never has three. One whose
             // deletion was announced and that has lost the Pod that was to follow gets another one beside it.
             if slot.new.is_none() && !slot.is_pair() && !is_failing {
-                let action = Action::Create { node: slot.node.name.clone(), not_ready_since: lost };
+                let not_ready_since = slot.lost_before(self.observed);
+                let action = Action::Create { node: slot.node.name.clone(), not_ready_since };
                 plan.candidates.push(Candidate { action, charge, zone });
             }
             return;
         }
-        let remember = lost.map_or(Remember::Nothing, |since| Remember::Lost(slot.node.name.clone(), since));
-        match leave(self.observed.spec, old, remember) {
+        match leave(self.observed.spec, old, Remember::Nothing) {
             Some(action) => plan.candidates.push(Candidate { action, charge, zone }),
             None => plan.wait("PodHeld", || held(old, "preDelete")),
         }
@@ -202,7 +215,7 @@ impl Rollout<'_, '_> {
                 });
             }
         };
-        let charge = self.charge(slot, pod, plan.room.forgives());
+        let charge = self.charge(slot, pod);
         plan.candidates.push(Candidate { action, charge, zone: slot.node.zone.clone() });
     }
 

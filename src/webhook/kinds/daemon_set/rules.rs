@@ -8,7 +8,7 @@ use crate::{
         labels,
     },
     domain::{
-        kinds::daemon_set::spec::{excess_of_selector, judge_annotations},
+        kinds::daemon_set::spec::{excess_of_selector, flag, judge_annotations, per_topology},
         pod::placement,
     },
     k8s::int_or_percent::{IntOrPercent, Round},
@@ -135,18 +135,26 @@ fn has_host_port(spec: &Object) -> bool {
     ports.any(|port| on_host || port > 0)
 }
 
-/// A warning of an update of many nodes without the limits that hold in any case.
+/// A warning of an update of many nodes without the limit that holds in any case. One for each zone is not enough: it says
+/// nothing of all zones together.
 pub(super) fn unguarded(old: &Value, object: &Value) -> Option<String> {
     let nodes = old.pointer("/status/desiredNumberScheduled").and_then(Value::as_i64).unwrap_or(0);
     let is_new_template = old.pointer("/spec/template") != object.pointer("/spec/template");
     let is_rolling = object.pointer("/spec/updateStrategy/type").is_none_or(|kind| kind != ON_DELETE);
-    let has = |key: &str| object.pointer("/metadata/annotations").is_some_and(|all| all.get(key).is_some());
-    let is_guarded = has(labels::STRICT_MAX_UNAVAILABLE) || has(labels::MAX_UNAVAILABLE_PER_TOPOLOGY);
-    (nodes > MANY_NODES && is_new_template && is_rolling && !is_guarded).then(|| {
+    let annotation = |key: &str| object.pointer("/metadata/annotations")?.get(key)?.as_str();
+    let is_strict = flag(annotation(labels::STRICT_MAX_UNAVAILABLE)) == Ok(true);
+    let of_zones = per_topology(annotation(labels::MAX_UNAVAILABLE_PER_TOPOLOGY));
+    (nodes > MANY_NODES && is_new_template && is_rolling && !is_strict).then(|| {
+        let strict = labels::STRICT_MAX_UNAVAILABLE;
+        let what_helps = match of_zones {
+            Ok(Some(_)) => format!("the annotation {strict}: \"true\" keeps that limit in any case"),
+            _ => {
+                let per_topology = labels::MAX_UNAVAILABLE_PER_TOPOLOGY;
+                format!("the annotations {strict}: \"true\" and {per_topology} keep a limit in any case")
+            }
+        };
         format!(
-            "the new template goes to {nodes} nodes, and Pods that are not available are replaced whatever maxUnavailable says; the annotations {}: \"true\" and {} keep a limit in any case",
-            labels::STRICT_MAX_UNAVAILABLE,
-            labels::MAX_UNAVAILABLE_PER_TOPOLOGY
+            "the new template goes to {nodes} nodes, and Pods that are not available are replaced whatever maxUnavailable says; {what_helps}"
         )
     })
 }

@@ -139,7 +139,10 @@ fn edge_43_a_manifest_of_the_built_in_daemon_set_is_admitted() {
         json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}},
         "minReadySeconds": 0, "revisionHistoryLimit": 10}),
     );
-    assert_eq!(admitted(create(built_in)).1, Vec::<String>::new());
+    let (object, warnings) = admitted(create(built_in));
+    assert_eq!(warnings, Vec::<String>::new());
+    let rolling = json!({"rollingUpdateType": "Standard", "partition": 0, "maxUnavailable": "10%", "maxSurge": 0});
+    assert_eq!(object["spec"]["updateStrategy"], json!({"type": "RollingUpdate", "rollingUpdate": rolling}));
 }
 
 #[test]
@@ -275,9 +278,22 @@ fn a_large_fleet_without_guards_is_warned_of() {
         warnings[0].contains("21 nodes") && warnings[0].contains("kruise.rs/strict-max-unavailable"),
         "{warnings:?}"
     );
-    let mut guarded = new.clone();
-    guarded["metadata"]["annotations"] = json!({labels::STRICT_MAX_UNAVAILABLE: "true"});
-    assert_eq!(admitted(update(old.clone(), guarded)).1, Vec::<String>::new());
+    let warned = |annotations: Value| {
+        let mut annotated = new.clone();
+        annotated["metadata"]["annotations"] = annotations;
+        admitted(update(old.clone(), annotated)).1
+    };
+    let (strict, per_topology) = (labels::STRICT_MAX_UNAVAILABLE, labels::MAX_UNAVAILABLE_PER_TOPOLOGY);
+    assert_eq!(warned(json!({strict: "true"})), Vec::<String>::new());
+    assert_eq!(warned(json!({strict: " true ", per_topology: "zone=2"})), Vec::<String>::new());
+    for no_limit in [json!({strict: "false"}), json!({strict: ""}), json!({per_topology: " "})] {
+        assert_eq!(warned(no_limit.clone()), warnings, "{no_limit}");
+    }
+    let of_zones = warned(json!({strict: "false", per_topology: "zone=2"}));
+    assert!(
+        of_zones[0].ends_with("the annotation kruise.rs/strict-max-unavailable: \"true\" keeps that limit in any case"),
+        "all zones together have none: {of_zones:?}"
+    );
     assert_eq!(admitted(update(old.clone(), old.clone())).1, Vec::<String>::new(), "no new template");
     old["status"] = json!({"desiredNumberScheduled": 20});
     assert_eq!(admitted(update(old, new)).1, Vec::<String>::new());

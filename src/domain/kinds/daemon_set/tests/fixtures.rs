@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::{
     pass::plan,
-    plan::{Action, Observed, Plan, Turn},
+    plan::{Action, Observed, Outage, Plan, Turn},
     pod::{self, Node, Pod},
     spec::Spec,
 };
@@ -37,15 +37,26 @@ pub(crate) fn node(name: &str) -> Node {
     Node {
         name: name.into(),
         fit: Fit { should_run: true, should_continue: true },
+        would_run: false,
         is_selected: true,
         zone: String::new(),
         not_ready_since: None,
+        is_silent: false,
+        is_joining: false,
         cordoned: None,
     }
 }
 /// A node that has been not Ready since a second.
 pub(crate) fn down(name: &str, second: i64) -> Node {
     Node { not_ready_since: Some(time(second)), ..node(name) }
+}
+/// One whose kubelet does not report, in a set with limits of its own whose Pods tolerate everything.
+pub(crate) fn silent(name: &str, second: i64) -> Node {
+    Node { is_silent: true, ..down(name, second) }
+}
+/// One with the taints that it has then, in a set with limits of its own: it gets no Pod, and counts.
+pub(crate) fn repelling(name: &str, second: i64) -> Node {
+    Node { fit: Fit { should_run: false, should_continue: true }, would_run: true, ..down(name, second) }
 }
 /// A node that gets no Pod; one that is there stays.
 pub(crate) fn tainted(name: &str) -> Node {
@@ -119,7 +130,7 @@ pub(crate) fn hooked(hooks: &[&str]) -> Value {
 }
 
 /// A spec: members are those of `rollingUpdate`, but `lifecycle`, `minReadySeconds`, `burstReplicas`, `partitionedScaling`,
-/// `onDelete`, `strict` and `perZone`.
+/// `onDelete`, `strict`, `perZone` and `toleratesNotReady`.
 pub(crate) fn spec(fields: Value) -> Spec {
     let mut rolling = fields.as_object().unwrap().clone();
     let mut object = json!({"metadata": {"name": "agent", "uid": "set", "annotations": {}}, "spec": {"selector": {},
@@ -137,6 +148,10 @@ pub(crate) fn spec(fields: Value) -> Spec {
     }
     if let Some(limit) = rolling.remove("perZone") {
         object["metadata"]["annotations"]["kruise.rs/max-unavailable-per-topology"] = format!("zone={limit}").into();
+    }
+    if rolling.remove("toleratesNotReady").is_some() {
+        let tolerates = |key: &str| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists"});
+        object["spec"]["template"]["spec"]["tolerations"] = json!([tolerates("not-ready"), tolerates("unreachable")]);
     }
     let kind = if rolling.remove("onDelete").is_some() { "OnDelete" } else { "RollingUpdate" };
     object["spec"]["updateStrategy"] = json!({"type": kind, "rollingUpdate": rolling});
@@ -157,7 +172,7 @@ pub(crate) fn revisions() -> Vec<KnownRevision> {
 #[derive(Default)]
 pub(crate) struct Besides {
     pub(crate) failures: Failures,
-    pub(crate) lost: BTreeMap<String, i64>,
+    pub(crate) outages: BTreeMap<String, Outage>,
     pub(crate) turns: Turns<Turn>,
     pub(crate) now: i64,
 }
@@ -186,7 +201,7 @@ pub(crate) fn observing<R>(
         revisions: &revisions,
         allowed: Allowed::default(),
         failures: &besides.failures,
-        lost: &besides.lost,
+        outages: &besides.outages,
         turns: &besides.turns,
         now: at(besides.now),
     })

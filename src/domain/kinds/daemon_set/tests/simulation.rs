@@ -1,22 +1,29 @@
-//! Random histories of the plan on played nodes: nodes join, leave, break and come back, templates change, some of them bad.
-//! What the plan does is held against a model that knows only what a user is promised.
+//! Random histories of the plan on played nodes: nodes join, leave, break and come back, templates change, some are bad. What
+//! the plan does is held against a model that knows only what a user is promised.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
 
 use super::super::{
     pass::plan,
-    plan::{Action, Observed, Remember},
-    pod::{Node, Pod},
+    plan::{Action, Observed, Outage, Remember},
+    pod::{self, Node, Pod},
     spec::Spec,
 };
 use super::fixtures::*;
 use crate::{
     domain::{
         node::backoff::Failures,
-        pod::{inplace::Allowed, lifecycle::State, placement::Fit},
-        workload::turns::Turns,
+        pod::{inplace::Allowed, lifecycle::State},
+        workload::{revisions::KnownRevision, turns::Turns},
     },
-    liveness::Random,
+    k8s::{int_or_percent::IntOrPercent, revision},
+    liveness::{self, Acts, Random},
 };
 
 /// What a template does to its Pods.
@@ -27,57 +34,157 @@ enum Template {
     Bad,
     /// And their node breaks.
     BreaksNodes,
+    /// They become Ready, and their node breaks before they count as available.
+    BreaksNodesLater,
+}
+
+const BAD: [Template; 3] = [Template::Bad, Template::BreaksNodes, Template::BreaksNodesLater];
+/// `minReadySeconds`, and after how many seconds a node breaks at the earliest. A step takes up to five.
+const MIN_READY: i64 = 12;
+const LATER: i64 = 4;
+
+/// A node that is played.
+#[derive(Clone, Debug)]
+struct Machine {
+    zone: String,
+    created: i64,
+    /// Effect of a taint that no Pod of the set tolerates.
+    taint: Option<&'static str>,
+    /// Since when it is not Ready, and whether its kubelet reports that.
+    down: Option<(i64, bool)>,
+}
+
+impl Machine {
+    /// As the node controller shows it.
+    fn node(&self, name: &str, spec: &Spec) -> Node {
+        let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
+        let mut taints: Vec<Value> = self.taint.iter().map(|effect| taint("dedicated", effect)).collect();
+        let (status, since) = match self.down {
+            None => ("True", self.created),
+            Some((since, reports)) => {
+                let (status, key) = if reports { ("False", "not-ready") } else { ("Unknown", "unreachable") };
+                let key = format!("node.kubernetes.io/{key}");
+                taints.extend(["NoSchedule", "NoExecute"].map(|effect| taint(&key, effect)));
+                (status, since)
+            }
+        };
+        let (created, since) = (time(self.created).to_string(), time(since).to_string());
+        let view = json!({
+            "metadata": {"name": name, "creationTimestamp": created, "labels": {"zone": self.zone}},
+            "spec": {"taints": taints},
+            "status": {"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": since}]}});
+        Node::of(&serde_json::from_value(view).unwrap(), spec)
+    }
+
+    /// Whether its kubelet does anything.
+    fn acts(&self) -> bool {
+        self.down.is_none_or(|(_, reports)| reports)
+    }
+}
+
+/// A Pod that is played.
+struct Played {
+    pod: Pod,
+    /// Since when it is Ready.
+    ready_at: Option<i64>,
+    /// It works, or would if its node were Ready.
+    works: bool,
 }
 
 struct World {
     random: Random,
     spec: Spec,
-    nodes: BTreeMap<String, Node>,
-    pods: Vec<Pod>,
+    nodes: BTreeMap<String, (Machine, Node)>,
+    pods: Vec<Played>,
     templates: Vec<(Template, i64)>,
+    revisions: Vec<KnownRevision>,
     failures: Failures,
-    lost: BTreeMap<String, i64>,
+    outages: BTreeMap<String, Outage>,
     now: i64,
     made: usize,
-    /// Nodes whose available Pod an update took while they were Ready, until they have one again.
+    /// Nodes whose Pod was available when an update took it, or worked on a node that was lost, until they have an available
+    /// one again.
     taken: BTreeSet<String>,
-    /// Nodes that were Ready when the last template replaced their Pod, until they have an available one.
+    /// Nodes whose Pod the last template replaced or updated, Ready or not, until they have an available one.
     replaced: BTreeSet<String>,
     /// The most of either at a time, and of them in one zone.
     most: (usize, usize),
     /// The most nodes with two Pods that stay.
     most_pairs: usize,
+    acts: Acts,
 }
 
 impl World {
-    fn new(seed: u64, fields: serde_json::Value, nodes: usize) -> Self {
+    /// Nodes that have been there for long, without Pods.
+    fn new(seed: u64, fields: Value, nodes: usize) -> Self {
         let mut world = Self {
             random: Random(seed),
             spec: spec(fields),
             nodes: BTreeMap::new(),
             pods: Vec::new(),
-            templates: vec![(Template::Good, -10)],
+            templates: Vec::new(),
+            revisions: Vec::new(),
             failures: Failures::default(),
-            lost: BTreeMap::new(),
+            outages: BTreeMap::new(),
             now: 0,
             made: 0,
             taken: BTreeSet::new(),
             replaced: BTreeSet::new(),
             most: (0, 0),
             most_pairs: 0,
+            acts: Acts::default(),
         };
-        (0..nodes).for_each(|i| world.join(i));
+        for i in 0..nodes {
+            world.join(i, -100_000);
+        }
+        world.roll_out(Template::Good);
         world
     }
 
-    fn join(&mut self, i: usize) {
+    /// With Pods that have been available for long.
+    fn running(seed: u64, fields: Value, nodes: usize) -> Self {
+        let mut world = Self::new(seed, fields, nodes);
+        let names: Vec<String> = world.nodes.keys().cloned().collect();
+        for name in names {
+            let pod = Pod { hash: world.revision(), created: Some(time(-10_000)), ..pod(&name) };
+            world.pods.push(Played { pod, ready_at: Some(-10_000), works: true });
+        }
+        world
+    }
+
+    fn join(&mut self, i: usize, created: i64) -> String {
         let name = format!("n{i:04}");
-        let node = Node { zone: format!("z{}", i % 5), ..node(&name) };
-        self.nodes.insert(name, node);
+        let machine = Machine { zone: format!("z{}", i % 5), created, taint: None, down: None };
+        let node = machine.node(&name, &self.spec);
+        self.nodes.insert(name.clone(), (machine, node));
+        name
+    }
+
+    fn machine(&mut self, name: &str, change: impl FnOnce(&mut Machine)) {
+        let Some((machine, node)) = self.nodes.get_mut(name) else { return };
+        change(machine);
+        *node = machine.node(name, &self.spec);
+    }
+
+    /// A node is not Ready any more.
+    fn lose(&mut self, name: &str) {
+        self.acts.note("nodes lost");
+        let (now, reports) = (self.now, self.random.chance(50));
+        self.machine(name, |machine| {
+            machine.down.get_or_insert((now, reports));
+        });
     }
 
     fn roll_out(&mut self, template: Template) {
+        let number = self.templates.len();
         self.templates.push((template, self.now));
+        self.spec.template["spec"]["containers"][0]["image"] = format!("i:{number}").into();
+        self.revisions.push(KnownRevision {
+            name: format!("agent-r{number}"),
+            created: Some(time(self.now)),
+            data: revision::data(&self.spec.template),
+            ..KnownRevision::default()
+        });
         self.replaced.clear();
     }
 
@@ -85,43 +192,55 @@ impl World {
         format!("r{}", self.templates.len() - 1)
     }
 
-    fn template_of(&self, pod: &Pod) -> Template {
-        self.templates[pod.hash[1..].parse::<usize>().unwrap()].0
-    }
-
     /// One pass, and what the kubelets make of it.
     fn step(&mut self) {
-        self.now += 1;
+        self.now += 1 + i64::try_from(self.random.below(5)).unwrap();
+        self.show();
         self.pass();
         self.play();
         self.check();
     }
 
+    fn steps(&mut self, number: usize) {
+        (0..number).for_each(|_| self.step());
+    }
+
+    /// What the status of each Pod says.
+    fn show(&mut self) {
+        let (now, minimum) = (self.now, i64::from(self.spec.min_ready_seconds));
+        let left = |since: i64| Duration::from_secs(u64::try_from(since + minimum - now).unwrap_or(0));
+        for Played { pod, ready_at, .. } in &mut self.pods {
+            pod.is_ready = ready_at.is_some();
+            pod.until_available = ready_at.map(left);
+        }
+    }
+
     fn pass(&mut self) {
         let revision = self.revision();
-        let mut pods = self.pods.clone();
-        for pod in &mut pods {
-            pod.is_new = pod.hash == revision;
-        }
-        let pods = sorted(&pods);
-        let nodes: Vec<Node> = self.nodes.values().cloned().collect();
-        self.lost.retain(|name, since| {
-            self.nodes.get(name).and_then(|node| node.not_ready_since).is_some_and(|now| now.as_second() == *since)
-        });
+        let as_seen = |played: &Played| Arc::new(Pod { is_new: played.pod.hash == revision, ..played.pod.clone() });
+        let mut pods: Vec<Arc<Pod>> = self.pods.iter().map(as_seen).collect();
+        pod::sort(&mut pods);
+        let nodes: Vec<Node> = self.nodes.values().map(|(_, node)| node.clone()).collect();
+        let lasts = |name: &String, outage: &Outage| {
+            let down = self.nodes.get(name).and_then(|(machine, _)| machine.down);
+            down.is_some_and(|(since, _)| time(since).as_second() == outage.since)
+        };
+        self.outages.retain(|name, outage| lasts(name, outage));
         let observed = Observed {
             spec: &self.spec,
             nodes: &nodes,
             pods: &pods,
             update: &revision,
             update_since: Some(time(self.templates.last().unwrap().1)),
-            revisions: &[],
+            revisions: &self.revisions,
             allowed: Allowed::default(),
             failures: &self.failures,
-            lost: &self.lost,
+            outages: &self.outages,
             turns: &Turns::default(),
             now: at(self.now),
         };
         let mut plan = plan(&observed);
+        self.outages.extend(std::mem::take(&mut plan.outages));
         let mut actions = std::mem::take(&mut plan.actions);
         let surplus = actions.len();
         // Some are refused, and leave their room to others.
@@ -145,76 +264,99 @@ impl World {
     fn carry_out(&mut self, action: Action, is_update: bool, revision: &str) {
         match action {
             Action::Create { node, not_ready_since } => {
+                assert!(self.nodes[&node].1.fit.should_run, "a Pod for {node}, which is to have none");
                 self.made += 1;
-                let name = format!("p{}", self.made);
                 let new = Pod {
-                    name,
+                    name: format!("p{}", self.made),
                     hash: revision.to_owned(),
                     created: Some(time(self.now)),
                     is_bound: false,
                     made_not_ready: not_ready_since,
                     ..unready(pod(&node))
                 };
-                self.pods.push(new);
+                self.pods.push(Played { pod: new, ready_at: None, works: false });
             }
             Action::Delete { pod, remember } => {
-                let at = self.pods.iter().position(|other| other.name == pod).unwrap();
-                let node = self.pods[at].node.clone();
+                let at = self.position(&pod);
                 match remember {
                     Remember::Nothing => {}
                     Remember::Failure(node) => self.failures.note(&node, super::fixtures::at(self.now).mono),
-                    Remember::Lost(node, since) => {
-                        self.lost.insert(node, since);
-                    }
                 }
-                let is_ready = self.nodes.get(&node).is_some_and(|node| node.not_ready_since.is_none());
-                if is_update && is_ready && self.pods[at].is_available() {
-                    self.taken.insert(node.clone());
+                if is_update {
+                    self.note_taken(at, revision);
                 }
-                if is_update && is_ready && self.pods[at].hash != revision {
-                    self.replaced.insert(node);
-                }
-                self.pods[at].is_terminating = true;
+                self.pods[at].pod.is_terminating = true;
+            }
+            Action::UpdateInPlace { pod, .. } => {
+                let at = self.position(&pod);
+                self.note_taken(at, revision);
+                self.acts.note("updated in place");
+                let Played { pod, ready_at, works } = &mut self.pods[at];
+                (*ready_at, *works) = (None, false);
+                pod.hash = revision.to_owned();
+                pod.updated_at = Some(time(self.now));
             }
             other => panic!("{other:?}"),
         }
     }
 
-    /// Kubelets: Pods start, get ready, end. A node that is not Ready does nothing, and its Pods are not ready.
+    fn position(&self, pod: &str) -> usize {
+        self.pods.iter().position(|played| played.pod.name == pod).unwrap()
+    }
+
+    /// An update takes a Pod out of service.
+    fn note_taken(&mut self, at: usize, revision: &str) {
+        self.acts.note("taken");
+        let Played { pod, works, .. } = &self.pods[at];
+        let is_lost = self.nodes[&pod.node].0.down.is_some();
+        if pod.is_available() || is_lost && *works {
+            self.taken.insert(pod.node.clone());
+        }
+        if pod.hash != revision {
+            self.replaced.insert(pod.node.clone());
+        }
+    }
+
+    /// Kubelets: Pods start, get ready, end. Where none acts nothing of that happens, and on a node that is not Ready no
+    /// Pod is.
     fn play(&mut self) {
-        let nodes = &self.nodes;
-        let is_up = |pod: &Pod| nodes.get(&pod.node).is_some_and(|node| node.not_ready_since.is_none());
-        let random = &mut self.random;
-        self.pods
-            .retain(|pod| nodes.contains_key(&pod.node) && !(pod.is_terminating && is_up(pod) && random.chance(50)));
-        let mut broken = Vec::new();
-        for i in 0..self.pods.len() {
-            let template = self.template_of(&self.pods[i]);
-            let is_up = self.nodes[&self.pods[i].node].not_ready_since.is_none();
-            let pod = &mut self.pods[i];
-            if !is_up || pod.is_terminating {
-                *pod = unready(pod.clone());
+        let Self { nodes, pods, random, templates, now, .. } = self;
+        pods.retain(|played| match nodes.get(&played.pod.node) {
+            Some((machine, _)) => !(played.pod.is_terminating && machine.acts() && random.chance(50)),
+            None => false,
+        });
+        let mut broken = BTreeSet::new();
+        for Played { pod, ready_at, works } in pods.iter_mut() {
+            if nodes[&pod.node].0.down.is_some() || !pod.is_live() {
+                *ready_at = None;
                 continue;
             }
             pod.is_bound = true;
-            let starts = self.random.chance(66);
-            match template {
+            let starts = random.chance(66);
+            match templates[pod.hash[1..].parse::<usize>().unwrap()].0 {
                 Template::Good if starts => {
-                    pod.is_ready = true;
-                    pod.until_available = Some(std::time::Duration::ZERO);
+                    ready_at.get_or_insert(*now);
+                    *works = true;
                 }
-                Template::Bad if starts && self.random.chance(12) => pod.is_finished = true,
-                Template::BreaksNodes if starts => broken.push(pod.node.clone()),
+                Template::Bad if starts && random.chance(12) => pod.is_finished = true,
+                Template::BreaksNodes if starts => {
+                    broken.insert(pod.node.clone());
+                }
+                Template::BreaksNodesLater if starts || ready_at.is_some() => {
+                    if *now - *ready_at.get_or_insert(*now) >= LATER {
+                        broken.insert(pod.node.clone());
+                    }
+                }
                 _ => {}
             }
         }
-        for name in broken {
-            self.nodes.get_mut(&name).unwrap().not_ready_since.get_or_insert(time(self.now));
-        }
-        let is_back = |name: &String| {
-            let has_pod = self.pods.iter().any(|pod| pod.node == *name && pod.is_available());
-            has_pod || self.nodes.get(name).is_none_or(|node| !node.fit.should_run)
-        };
+        pods.iter_mut().filter(|played| broken.contains(&played.pod.node)).for_each(|played| played.ready_at = None);
+        broken.iter().for_each(|name| self.lose(name));
+        self.show();
+        let available = self.pods.iter().map(|played| &played.pod).filter(|pod| pod.is_available());
+        let available: BTreeSet<&str> = available.map(|pod| pod.node.as_str()).collect();
+        let is_out = |name: &String| self.nodes.get(name).is_none_or(|(machine, _)| machine.taint.is_some());
+        let is_back = |name: &String| is_out(name) || available.contains(name.as_str());
         self.taken.retain(|name| !is_back(name));
         self.replaced.retain(|name| !is_back(name));
     }
@@ -222,13 +364,13 @@ impl World {
     fn check(&mut self) {
         for lost in [&self.taken, &self.replaced] {
             let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
-            lost.iter().for_each(|name| *zones.entry(&self.nodes[name].zone).or_default() += 1);
+            lost.iter().for_each(|name| *zones.entry(&self.nodes[name].0.zone).or_default() += 1);
             let worst = zones.values().copied().max().unwrap_or(0);
             self.most = (self.most.0.max(lost.len()), self.most.1.max(worst));
         }
         let mut live: BTreeMap<&str, usize> = BTreeMap::new();
-        for pod in self.pods.iter().filter(|pod| pod.is_live()) {
-            *live.entry(&pod.node).or_default() += 1;
+        for played in self.pods.iter().filter(|played| played.pod.is_live()) {
+            *live.entry(&played.pod.node).or_default() += 1;
         }
         let pairs = live.values().filter(|count| **count > 1).count();
         self.most_pairs = self.most_pairs.max(pairs);
@@ -238,47 +380,61 @@ impl World {
     /// Something that happens to the cluster.
     fn disturb(&mut self) {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let Some(name) = names.get(self.random.below(names.len().max(1))) else { return };
+        let Some(name) = self.random.one_of(&names).cloned() else { return };
         match self.random.below(6) {
             0 => {
-                self.nodes.remove(name);
-                self.pods.retain(|pod| pod.node != *name);
-                self.taken.remove(name);
-                self.replaced.remove(name);
+                self.nodes.remove(&name);
+                self.pods.retain(|played| played.pod.node != name);
+                self.taken.remove(&name);
+                self.replaced.remove(&name);
             }
             1 => {
-                let number = 5000 + self.now.unsigned_abs() as usize;
-                self.join(number);
+                let number = 5000 + usize::try_from(self.now).unwrap();
+                let name = self.join(number, self.now);
+                if self.random.chance(50) {
+                    self.lose(&name);
+                }
             }
-            2 => {
-                let node = self.nodes.get_mut(name).unwrap();
-                node.not_ready_since.get_or_insert(time(self.now));
-            }
-            3 => self.nodes.get_mut(name).unwrap().not_ready_since = None,
+            2 => self.lose(&name),
+            3 => self.machine(&name, |machine| machine.down = None),
             4 => {
-                let fit = &mut self.nodes.get_mut(name).unwrap().fit;
-                let should_run = !fit.should_run;
-                *fit = Fit { should_run, should_continue: should_run || self.random.chance(50) };
+                let taint = [None, None, Some("NoSchedule"), Some("NoExecute")][self.random.below(4)];
+                self.machine(&name, |machine| machine.taint = taint);
             }
             _ => {
-                if let Some(pod) = self.pods.iter_mut().find(|pod| pod.node == *name) {
-                    pod.is_specified = true;
+                if let Some(played) = self.pods.iter_mut().find(|played| played.pod.node == name) {
+                    played.pod.is_specified = true;
                 }
             }
         }
     }
 
-    /// Everything heals, again and again; then the last template, a good one, has to get everywhere.
+    /// Things happen while a template is rolled out.
+    fn roll_out_amid(&mut self, template: Template, events: usize) {
+        self.roll_out(template);
+        for _ in 0..events {
+            if self.random.chance(50) {
+                self.disturb();
+            }
+            self.step();
+        }
+    }
+
+    fn heal(&mut self) {
+        let is_ill = |machine: &Machine| machine.down.is_some() || machine.taint.is_some();
+        let ill: Vec<String> =
+            self.nodes.iter().filter(|(_, (machine, _))| is_ill(machine)).map(|(name, _)| name.clone()).collect();
+        ill.iter().for_each(|name| self.machine(name, |machine| (machine.down, machine.taint) = (None, None)));
+    }
+
+    /// Everything heals, again and again: the Pods of a template that breaks nodes go on breaking them until they are
+    /// gone. A good template has to get everywhere.
     fn settle(&mut self, steps: usize) {
         self.roll_out(Template::Good);
         for _ in 0..steps {
-            // The Pods of a template that breaks nodes go on breaking them until they are gone.
-            for node in self.nodes.values_mut() {
-                node.not_ready_since = None;
-                node.fit = Fit { should_run: true, should_continue: true };
-            }
+            self.heal();
             self.step();
-            if self.is_done() {
+            if self.nodes.keys().all(|name| self.is_updated(name)) {
                 return;
             }
         }
@@ -288,98 +444,149 @@ impl World {
 
     fn is_updated(&self, node: &str) -> bool {
         let revision = self.revision();
-        let mut pods = self.pods.iter().filter(|pod| pod.node == node);
+        let mut pods = self.pods.iter().map(|played| &played.pod).filter(|pod| pod.node == node);
         pods.next().is_some_and(|pod| pod.is_available() && pod.hash == revision && pod.state == State::None)
             && pods.next().is_none()
     }
-
-    fn is_done(&self) -> bool {
-        self.nodes.keys().all(|name| self.is_updated(name))
-    }
 }
 
-/// A history of one set: `events` things happen while a template of this kind is rolled out.
-fn history(seed: u64, fields: serde_json::Value, (nodes, events): (usize, usize), template: Template) -> World {
-    let mut world = World::new(seed, fields, nodes);
-    world.settle(400);
-    world.most = (0, 0);
-    world.taken.clear();
-    world.roll_out(template);
-    for _ in 0..events {
-        if world.random.chance(50) {
-            world.disturb();
-        }
-        world.step();
+/// Some of the ways in which a set with these fields is updated.
+fn varied(mut fields: Value, random: &mut Random) -> Value {
+    if random.chance(50) {
+        fields["rollingUpdateType"] = "InPlaceIfPossible".into();
     }
-    world
+    if random.chance(50) {
+        fields["toleratesNotReady"] = true.into();
+    }
+    fields
+}
+
+fn strict(random: &mut Random) -> Value {
+    varied(json!({"strict": true, "maxUnavailable": 3, "minReadySeconds": MIN_READY}), random)
 }
 
 #[test]
 fn strict_a_bad_template_never_takes_more_than_max_unavailable_whatever_happens_to_the_nodes() {
-    for seed in 0..60 {
-        for template in [Template::Bad, Template::BreaksNodes] {
-            let fields = serde_json::json!({"strict": true, "maxUnavailable": 3});
-            let mut world = history(seed, fields, (40, 60), template);
-            assert!(world.most.0 <= 3, "seed {seed}: {template:?} took {} Pods", world.most.0);
-            world.settle(600);
-            assert!(world.most.0 <= 3, "seed {seed}: the mend took {} Pods", world.most.0);
-            assert_eq!(world.most_pairs, 0, "seed {seed}");
-        }
-    }
+    let acts = liveness::seeds(60, "strict_a_bad_template_never_takes_more", |seed| {
+        let random = &mut Random(seed);
+        let (template, fields) = (BAD[random.below(3)], strict(random));
+        let mut world = World::running(seed, fields.clone(), 40);
+        world.roll_out_amid(template, 60);
+        assert!(world.most.0 <= 3, "{template:?} took {} Pods: {fields}", world.most.0);
+        world.settle(600);
+        assert!(world.most.0 <= 3, "the mend of {template:?} took {} Pods: {fields}", world.most.0);
+        assert_eq!(world.most_pairs, 0, "{fields}");
+        Ok(world.acts)
+    });
+    acts.require(&[("taken", 200), ("updated in place", 100), ("nodes lost", 200)]);
 }
 
 #[test]
 fn per_topology_no_zone_loses_more_than_its_limit() {
-    for seed in 0..60 {
-        let fields = serde_json::json!({"perZone": 1, "maxUnavailable": "50%"});
-        let mut world = history(seed, fields, (40, 60), Template::Bad);
-        assert!(world.most.1 <= 1, "seed {seed}: a zone lost {}", world.most.1);
+    let acts = liveness::seeds(60, "per_topology_no_zone_loses_more_than_its_limit", |seed| {
+        let random = &mut Random(seed);
+        let template = BAD[random.below(3)];
+        let fields = varied(json!({"perZone": 1, "maxUnavailable": "50%", "minReadySeconds": MIN_READY}), random);
+        let mut world = World::running(seed, fields.clone(), 40);
+        world.roll_out_amid(template, 60);
+        assert!(world.most.1 <= 1, "a zone lost {} to {template:?}: {fields}", world.most.1);
         world.settle(600);
-        assert!(world.most.1 <= 1, "seed {seed}: a zone lost {} to the mend", world.most.1);
-    }
+        assert!(world.most.1 <= 1, "a zone lost {} to the mend of {template:?}: {fields}", world.most.1);
+        Ok(world.acts)
+    });
+    acts.require(&[("taken", 200), ("updated in place", 100), ("nodes lost", 200)]);
 }
 
 #[test]
 fn every_strategy_gets_a_corrected_template_everywhere() {
-    for seed in 0..60 {
-        for fields in [
-            serde_json::json!({"maxUnavailable": 2}),
-            serde_json::json!({"maxSurge": 2}),
-            serde_json::json!({"maxSurge": "20%", "strict": true}),
-            serde_json::json!({"maxUnavailable": "10%", "burstReplicas": 3}),
-        ] {
-            let surge = fields.get("maxSurge").is_some();
-            let mut world = history(seed, fields, (30, 50), Template::Bad);
-            world.settle(600);
-            assert!(surge || world.most_pairs == 0, "seed {seed}");
+    let strategies = [
+        json!({"maxUnavailable": 2}),
+        json!({"maxUnavailable": 2, "rollingUpdateType": "InPlaceIfPossible"}),
+        json!({"maxSurge": 2}),
+        json!({"maxSurge": "20%", "strict": true}),
+        json!({"maxUnavailable": "10%", "burstReplicas": 3}),
+    ];
+    liveness::seeds(60, "every_strategy_gets_a_corrected_template_everywhere", |seed| {
+        let random = &mut Random(seed);
+        let (template, mut fields) = (BAD[random.below(3)], strategies[random.below(strategies.len())].clone());
+        if random.chance(50) {
+            fields["toleratesNotReady"] = true.into();
         }
-    }
+        let mut world = World::new(seed, fields.clone(), 30);
+        world.settle(600);
+        world.roll_out_amid(template, 50);
+        world.settle(600);
+        assert!(fields.get("maxSurge").is_some() || world.most_pairs == 0, "{fields}");
+        Ok(world.acts)
+    });
 }
 
 #[test]
-fn of_a_thousand_nodes_a_bad_template_takes_no_more_than_max_unavailable() {
-    for (template, seed) in [(Template::Bad, 1), (Template::BreaksNodes, 2)] {
-        let fields = serde_json::json!({"strict": true, "maxUnavailable": 10, "perZone": 4});
-        let world = history(seed, fields, (1000, 40), template);
-        assert!((1..=10).contains(&world.most.0) && world.most.1 <= 4, "{template:?} took {:?}", world.most);
+fn of_a_thousand_nodes_bad_templates_take_no_more_than_max_unavailable_and_a_good_one_gets_everywhere() {
+    for (seed, bad) in [(1, [Template::Bad, Template::BreaksNodesLater]), (2, [Template::BreaksNodes, Template::Bad])] {
+        let mut fields = json!({"strict": true, "maxUnavailable": 10, "perZone": 4, "minReadySeconds": MIN_READY});
+        if seed == 2 {
+            fields["rollingUpdateType"] = "InPlaceIfPossible".into();
+        }
+        let mut world = World::running(seed, fields, 1000);
+        bad.into_iter().for_each(|template| world.roll_out_amid(template, 15));
+        assert!((1..=10).contains(&world.most.0) && world.most.1 <= 4, "{bad:?} took {:?}", world.most);
+        // Whoever mends it is in a hurry.
+        world.spec.rolling.max_unavailable = IntOrPercent::Int(1000);
+        world.spec.per_topology = Some(("zone".to_owned(), 400));
+        world.settle(100);
     }
 }
 
 #[test]
 fn strict_two_bad_templates_in_a_row_take_no_more_than_max_unavailable_together() {
-    for seed in 0..60 {
-        for (first, second) in [(Template::BreaksNodes, Template::BreaksNodes), (Template::BreaksNodes, Template::Bad)]
-        {
-            let fields = serde_json::json!({"strict": true, "maxUnavailable": 3});
-            let mut world = history(seed, fields, (40, 0), first);
-            (0..30).for_each(|_| world.step());
-            assert_eq!(world.taken.len(), 3, "seed {seed}");
-            world.roll_out(second);
-            for _ in 0..30 {
-                world.step();
-                assert!(world.taken.len() <= 3, "seed {seed}: {second:?} took {} Pods in all", world.taken.len());
-            }
-            world.settle(600);
+    liveness::seeds(60, "strict_two_bad_templates_in_a_row", |seed| {
+        let random = &mut Random(seed);
+        let (templates, fields) = ([BAD[random.below(3)], BAD[random.below(3)]], strict(random));
+        let mut world = World::running(seed, fields.clone(), 40);
+        for template in templates {
+            world.roll_out(template);
+            world.steps(30);
+            assert_eq!(world.taken.len(), 3, "{templates:?}, {template:?}: {fields}");
+            assert_eq!(world.most.0, 3, "{templates:?}, {template:?}: {fields}");
         }
-    }
+        world.settle(600);
+        assert_eq!(world.most.0, 3, "{templates:?}: {fields}");
+        Ok(world.acts)
+    });
+}
+
+#[test]
+fn strict_nodes_that_stay_lost_hold_up_nobody_and_when_they_are_back_no_more_than_max_unavailable_are_without_a_pod() {
+    liveness::seeds(60, "strict_nodes_that_stay_lost", |seed| {
+        let random = &mut Random(seed);
+        let fields = strict(random);
+        let mut world = World::running(seed, fields.clone(), 40);
+        let lost: Vec<String> = world.nodes.keys().step_by(3).cloned().collect();
+        lost.iter().for_each(|name| world.lose(name));
+        world.step();
+        match random.chance(50) {
+            true => {
+                world.roll_out(Template::Good);
+                let updated = |world: &World| world.nodes.keys().filter(|name| world.is_updated(name)).count();
+                let mut left = 300;
+                while left > 0 && lost.len() + updated(&world) < 40 {
+                    world.step();
+                    left -= 1;
+                }
+                assert!(left > 0, "{fields}");
+                world.steps(15);
+            }
+            false => {
+                world.roll_out(BAD[random.below(3)]);
+                world.steps(20);
+                lost.iter().for_each(|name| world.machine(name, |machine| machine.down = None));
+                world.steps(20);
+            }
+        }
+        assert!(world.most.0 <= 3, "{} Pods were taken: {fields}", world.most.0);
+        world.settle(600);
+        assert!(world.most.0 <= 3, "{} Pods were taken in all: {fields}", world.most.0);
+        Ok(world.acts)
+    });
 }
