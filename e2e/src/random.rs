@@ -101,7 +101,7 @@ fn seeds_from(first: u64, count: u64) -> Vec<u64> {
 
 fn has_everything(seed: u64) -> bool {
     let Wanted { kind, grace, hooks, .. } = beginning(seed, "").2;
-    kind == "InPlaceIfPossible" && grace > 0 && hooks.before_delete.is_some() && hooks.around_update.is_some()
+    kind == "InPlaceIfPossible" && grace > 0 && hooks.has_both()
 }
 
 /// What a sequence begins with; all of it follows from its seed.

@@ -70,6 +70,11 @@ impl Hooks {
         }
     }
 
+    /// Whether there is one before a deletion and one around an update.
+    pub(super) fn has_both(&self) -> bool {
+        self.before_delete.is_some() && self.around_update.is_some()
+    }
+
     fn all(&self) -> [(&'static str, Option<Hook>); 3] {
         [("preDelete", self.before_delete), ("inPlaceUpdate", self.around_update), ("preNormal", self.before_normal)]
     }

@@ -61,6 +61,9 @@ fn history<'a>(job: &'a Job, owner: &'a OwnerRef) -> History<'a> {
     }
 }
 
+/// Storage classes and whether they let volumes grow, or for how long they could not be read.
+type Classes<'a> = Result<&'a BTreeMap<String, bool>, Duration>;
+
 impl Controller {
     /// The set's Pods and claims as the stores have them.
     pub(super) fn see_again(&self, job: &Job) -> Seen {
@@ -284,7 +287,7 @@ impl Controller {
         job: &'a Job,
         resolved: &'a Resolved,
         seen: &'a Seen,
-        (classes, waited): (Result<&'a BTreeMap<String, bool>, Duration>, &'a BTreeMap<String, Duration>),
+        (classes, waited): (Classes<'a>, &'a BTreeMap<String, Duration>),
         allowed: Option<Allowed>,
     ) -> Observed<'a> {
         Observed {

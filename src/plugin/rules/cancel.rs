@@ -33,7 +33,7 @@ pub fn judge(object: &Value) -> Verdict {
     let owned = || owner_name(object).map(|name| Verdict::Owned(name.to_owned()));
     let seen = match Watched::read(object.clone()) {
         Ok(seen) => seen,
-        Err(error) => return owned().unwrap_or_else(|| Verdict::Delete(vec![error])),
+        Err(error) => return owned().unwrap_or_else(|| Verdict::Delete(vec![error.to_string()])),
     };
     match (seen.outcome(), &seen) {
         (Outcome::Succeeded, _) => Verdict::Ended("succeeded".into()),

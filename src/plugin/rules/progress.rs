@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_request_says_so() {
-        let error = Watched::read(request(json!({ "phase": 7 }))).unwrap_err();
+        let error = Watched::read(request(json!({ "phase": 7 }))).unwrap_err().to_string();
         assert!(error.starts_with("request web-x cannot be read: "), "{error}");
     }
 

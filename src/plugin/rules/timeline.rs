@@ -48,7 +48,7 @@ pub fn describe(object: &Value, events: &[Value], now: Now) -> String {
                 Watched::Rollout(_) => {}
             }
         }
-        Err(error) => text += &field("Result", &error),
+        Err(error) => text += &field("Result", &error.to_string()),
     }
     text += &event_table(events, now);
     text

@@ -424,11 +424,16 @@ fn edge_43_a_manifest_of_the_built_in_daemon_set_behaves_as_before() {
     assert_eq!(planned_of(&names(&everywhere, pod)), ["delete p-f-drained"], "the others stay where they are");
     assert_eq!(planned_of(&names(&everywhere[..5], old)), ["delete o-e-not-ready"], "one at a time");
     let down = names(&everywhere[..5], |node| unready(old(node)));
-    assert_eq!(planned_of(&down), ["delete o-e-not-ready", "delete o-b-cordoned", "delete o-a"], "what is down at once");
+    assert_eq!(
+        planned_of(&down),
+        ["delete o-e-not-ready", "delete o-b-cordoned", "delete o-a"],
+        "what is down at once"
+    );
     let counts = observing(&spec, &all, &names(&everywhere[..5], pod), &Besides::default(), status::counts);
     assert_eq!((counts.desired, counts.available, counts.misscheduled), (3, 3, 2));
     let made = make::pod(&OwnerRef::of(&set), &spec, "agent-x".into(), ("a", "hash"), None, at(0));
-    let labels = json!({"app": "agent", labels::CONTROLLER_REVISION_HASH: "hash", labels::POD_TEMPLATE_GENERATION: "3"});
+    let labels =
+        json!({"app": "agent", labels::CONTROLLER_REVISION_HASH: "hash", labels::POD_TEMPLATE_GENERATION: "3"});
     assert_eq!(made["metadata"]["labels"], labels);
     assert_eq!(made["spec"]["containers"], set.spec.template["spec"]["containers"]);
     assert_eq!(made["spec"]["tolerations"].as_array().unwrap().len(), 6);

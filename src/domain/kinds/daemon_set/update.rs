@@ -57,9 +57,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
     }
     // Where no other Pod would be made the old one stays. So does one that works on, for all we know, on a node that
     // nobody hears of: it would go when the node is back, together with those of all nodes that are back with it.
-    let can_act = |slot: &Slot<'_>| {
-        slot.node.fit.should_run && !(slot.node.is_silent && slot.lost_before(observed).is_some())
-    };
+    let can_act =
+        |slot: &Slot<'_>| slot.node.fit.should_run && !(slot.node.is_silent && slot.lost_before(observed).is_some());
     // Marks of a user are followed at any time.
     for slot in eligible.iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| old.is_specified)) {
         job.replace(slot, plan);
