@@ -39,7 +39,7 @@ fn collection(kind: ChildKind, namespace: &str) -> String {
 impl World {
     fn new(namespace: &'static str, name: &'static str) -> Self {
         let server = Arc::new(Mutex::new(Server::new(|_, _| Ok(()))));
-        let (writes, reads): (Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<String>>>) = Default::default();
+        let (writes, reads) = <[Arc<Mutex<Vec<String>>>; 2]>::default().into();
         let (answers, written, read) = (server.clone(), writes.clone(), reads.clone());
         let context = in_memory::context(move |parts: &Parts, body: &[u8]| {
             match parts.method == Method::GET {

@@ -343,7 +343,8 @@ impl World {
                     broken.insert(pod.node.clone());
                 }
                 Template::BreaksNodesLater if starts || ready_at.is_some() => {
-                    if *now - *ready_at.get_or_insert(*now) >= LATER {
+                    let since = *ready_at.get_or_insert(*now);
+                    if *now - since >= LATER {
                         broken.insert(pod.node.clone());
                     }
                 }

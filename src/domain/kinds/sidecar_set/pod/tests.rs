@@ -107,6 +107,7 @@ fn a16_who_is_managed() {
 fn under_way() -> Value {
     let [before, mut after] = recorded();
     after["status"] = before["status"].clone();
+    after["status"]["observedGeneration"] = after["metadata"]["generation"].clone();
     after
 }
 
