@@ -335,10 +335,13 @@ pub fn spread_text(namespace: &str, spread: &str) -> String {
 
 /// An index of [`Context::pods`]: Pods by namespace.
 pub const BY_NAMESPACE: StoreIndex<PodView> = StoreIndex::new("namespace", |pod| Some(pod.namespace().to_owned()));
+/// An index of [`Context::pods`]: Pods that nobody controls, by namespace.
+pub const ORPHANED: StoreIndex<PodView> =
+    StoreIndex::new("orphaned", |pod| pod.controller.is_none().then(|| pod.namespace().to_owned()));
 
 /// An empty store of Pods, as controllers want it.
 pub fn pod_store() -> Arc<Store<PodView>> {
-    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_DEPLOYMENT, BY_SPREAD, BY_NAMESPACE])
+    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_DEPLOYMENT, BY_SPREAD, BY_NAMESPACE, ORPHANED])
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{CloneSetJob, Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
-    controllers::{BY_CONTROLLER, BY_NAMESPACE},
-    domain::{kinds::clone_set::adopt::Adoption, workload::owner::OwnerRef},
+    controllers::{BY_CONTROLLER, ORPHANED},
+    domain::{
+        kinds::clone_set::adopt::Adoption,
+        workload::{claims, owner::OwnerRef},
+    },
     k8s::{claim::ClaimView, pod::PodView, selector},
     runtime::{
         pass::AFTER_REFUSAL,
@@ -16,7 +19,7 @@ use crate::{
 };
 
 impl Controller {
-    /// Adopts the CloneSet's own Pods and claims. One that cannot be keeps nothing from being done but the creation of a Pod in
+    /// Adopts the CloneSet's own Pods and claims. One that the API server refuses keeps nothing from being done but the creation of a Pod in
     /// its place, see [`Self::orphans`].
     pub(super) async fn adopt(&self, job: &CloneSetJob, pass: &mut Pass) {
         let CloneSetJob { key, clone_set, owner, .. } = job;
@@ -57,11 +60,15 @@ impl Controller {
     async fn search(&self, clone_set: &CloneSet, namespace: &str) -> kube::Result<()> {
         let selected = selector::text_of(&clone_set.spec.selector);
         self.pods.read_all(namespace, &format!("{selected},{}", labels::INSTANCE_ID)).await?;
+        if claims::templates(clone_set.spec.volume_claim_templates.as_ref()).is_empty() {
+            // No claim can be its own.
+            return Ok(());
+        }
         self.claim_control.read_all(namespace, labels::INSTANCE_ID).await
     }
 
     fn orphaned_pods(&self, adoption: &Adoption<'_>, namespace: &str) -> Vec<Arc<PodView>> {
-        self.context.pods.select_by_index(&BY_NAMESPACE, namespace, |pod| adoption.takes_pod(pod))
+        self.context.pods.select_by_index(&ORPHANED, namespace, |pod| adoption.takes_pod(pod))
     }
 
     fn orphaned_claims(&self, clone_set: &CloneSet, adoption: &Adoption<'_>, namespace: &str) -> Vec<Arc<ClaimView>> {

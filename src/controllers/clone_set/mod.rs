@@ -344,6 +344,9 @@ impl Controller {
                 self.update(job, resolved, &seen, pass).await;
             }
             self.report_refusals(job, pass);
+        } else {
+            // What a single Pod needs by itself is done all the same, or it would stay out of service.
+            self.refresh_all(job, resolved, &seen, pass).await;
         }
         self.see_writes(job, seen, pass)
     }

@@ -15,7 +15,7 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             away, make,
-            plan::{Observed, Outage, Turn},
+            plan::{self, Observed, Outage, Turn},
             pod::{self, Newest, Node, Pod},
         },
         node::backoff::Failures,
@@ -290,13 +290,12 @@ impl Controller {
         allowed: Allowed,
     ) -> Observed<'a> {
         let revisions = resolved.revisions.all();
-        let update = revisions.iter().find(|known| known.name == resolved.revisions.update);
         Observed {
             spec: &job.spec,
             nodes: &seen.nodes,
             pods: &seen.pods,
             update: resolved.hash(),
-            update_since: update.and_then(|known| known.created),
+            update_since: plan::not_begun_at(revisions),
             revisions,
             allowed,
             failures: &seen.failures,

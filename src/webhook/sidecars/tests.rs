@@ -376,13 +376,16 @@ async fn a_sidecar_set_that_cannot_be_read_is_injected_no_more_and_its_name_is_k
         (odd(json!({"namespaceSelector": {"matchLabels": {"tier": "gold"}}})), 1, 1),
         (known(bad.clone()), 1, 1),
         (odd(bad), 1, 1),
+        // It would be injected into none.
+        (odd(json!({"injectionStrategy": {"paused": true}})), 0, 0),
+        (odd(json!({})), 1, 1),
     ] {
         sidecars.changed(&Change::Applied { old: None, new: &set, initial: false });
         assert_eq!((left_out(&shop), left_out(&bank)), (of_shop, of_bank));
         assert!(outcome(&sidecars).await.injected.is_empty());
     }
     let reason = sidecars.unreadable(&shop, &pod())[0].reason.clone();
-    assert!(reason.starts_with("it cannot be read: spec.namespaceSelector: "), "{reason}");
+    assert!(reason.starts_with("it cannot be read: spec.selector: "), "{reason}");
     let ended = json!({"metadata": {}, "spec": {}, "status": {"phase": "Failed"}});
     assert!(sidecars.unreadable(&shop, &ended).is_empty());
     let good = known(json!({}));

@@ -144,6 +144,37 @@ async fn no_pod_is_created_before_orphans_were_looked_for() {
 }
 
 #[tokio::test]
+async fn claims_are_not_read_for_a_clone_set_without_claim_templates() {
+    let world = restored(json!({"volumeClaimTemplates": null}), "true").await;
+    lock(&world.server).faults.push((Method::GET, format!("{CLAIMS}$"), 500));
+    assert!(pass(&world).await.is_ok());
+    assert_eq!(owners(&world.pods()).len(), 2);
+}
+
+#[tokio::test]
+async fn a_pod_that_cannot_be_adopted_now_does_not_keep_others_out_of_service() {
+    let world = restored(json!({}), "true").await;
+    let orphan = format!("{NAMESPACE}/{}", names(&world.pods())[0]);
+    // Adopted, and to get its first state next.
+    let other = names(&world.pods())[1].to_owned();
+    for _ in 0..5 {
+        lock(&world.server).faults.push((Method::PATCH, orphan.clone(), 500));
+        drop(pass(&world).await);
+        world.play();
+    }
+    assert_eq!(owners(&world.pods()).len(), 1);
+    let pods = world.pods();
+    let open = |pod: &&Value| {
+        pod["status"]["conditions"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|c| c["type"] == "InPlaceUpdateReady" && c["status"] == "True"))
+    };
+    let opened: Vec<&str> = pods.iter().filter(open).map(|pod| pod["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(opened, [other.as_str()]);
+    assert_eq!(made(&world), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_conflict_is_looked_at_again() {
     let world = restored(json!({}), "true").await;
     let pod = format!("{NAMESPACE}/{}", names(&world.pods())[0]);

@@ -1,7 +1,7 @@
 //! What a BroadcastJob says of itself.
 
 use super::{
-    plan::{BroadcastObserved, BroadcastPlan, BroadcastState, count},
+    plan::{BroadcastAction, BroadcastObserved, BroadcastPlan, BroadcastState, count},
     spec::BroadcastSpec,
 };
 use crate::{
@@ -46,6 +46,10 @@ pub fn status(
     status.start_time.get_or_insert(whole_seconds(now.wall));
     match &plan.state {
         BroadcastState::Running => status.phase = RUNNING.into(),
+        // Not before that is in the spec: the status of a paused job says which failures have been answered.
+        BroadcastState::Paused if plan.actions.iter().any(|action| matches!(action, BroadcastAction::Pause { .. })) => {
+            status.phase = RUNNING.into();
+        }
         BroadcastState::Paused => status.phase = PAUSED.into(),
         BroadcastState::Completes => {
             let message = format!("Job completed, {}", pods_ended(&status));
@@ -110,6 +114,9 @@ fn progress(
     let ended = counts.succeeded + counts.failed;
     let done = format!("{ended} of {} nodes are done, {} pods are active", counts.desired, counts.active);
     match &plan.state {
+        BroadcastState::Paused if !spec.paused && refused.is_some() => {
+            waiting("FailedWrite", refused.unwrap_or_default().to_owned())
+        }
         BroadcastState::Paused if spec.on_failure == BroadcastFailure::Pause && counts.failed > 0 => {
             let (pod, node) = counts.first_failed.clone().unwrap_or_default();
             stalled(

@@ -331,6 +331,10 @@ fn f38_pods_that_failed_while_the_job_was_paused_do_not_pause_it_again() {
         let unseen = unseen.clone().status(status);
         assert_eq!(unseen.plan().actions, [BroadcastAction::Pause { failed: 3 }]);
     }
+    // A pause that was refused is written again: the status does not say before it is done that it is.
+    let again = unseen.clone().status(json!({"phase": "running", "failed": 1}));
+    let again = again.clone().status(json!(again.recorded()));
+    assert_eq!(again.plan().actions, [BroadcastAction::Pause { failed: 3 }]);
     // Nor those of a job that failures have never paused, as the status of OpenKruise shows them.
     let mut foreign = unseen.status(json!({"phase": "paused", "failed": 3}));
     foreign.job["metadata"]["annotations"] = Value::Null;

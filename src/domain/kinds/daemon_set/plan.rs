@@ -45,7 +45,7 @@ pub struct Observed<'a> {
     pub pods: &'a [Arc<Pod>],
     /// The hash of the revision to get to.
     pub update: &'a str,
-    /// When that revision was made, if that is known.
+    /// See [`not_begun_at`].
     pub update_since: Option<Timestamp>,
     /// The revisions of the set. Read only while Pods are to be updated.
     pub revisions: &'a [KnownRevision],
@@ -59,6 +59,12 @@ pub struct Observed<'a> {
     pub turns: &'a Turns<Turn>,
     /// Now.
     pub now: Now,
+}
+
+/// A time at which the update that goes on had not begun yet: when the newest of all revisions was made, if that is known. After
+/// a rollback the revision to get to is an old one, and what came after it was made came long before the rollback.
+pub fn not_begun_at(revisions: &[KnownRevision]) -> Option<Timestamp> {
+    revisions.iter().filter_map(|known| known.created).max()
 }
 
 /// What is known of a node that is not Ready, for as long as that lasts.
@@ -319,7 +325,8 @@ impl<'a> Slot<'a> {
                     || new.made_not_ready == Some(seconds)
                     || new.updated_at.is_some_and(|begun| seconds <= begun.as_second())
             }
-            (None, Some(old)) => is_older || !old.is_specified || !old.is_new,
+            // One to which that was announced has been taken already.
+            (None, Some(old)) => is_older || !old.is_announced() && (!old.is_specified || !old.is_new),
             // It joins, and has not had one.
             (None, None) => is_older || self.node.is_joining && self.pods.is_empty(),
         }

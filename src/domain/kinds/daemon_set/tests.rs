@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     make,
     pass::plan,
-    plan::{Came, Outage, Remember, Turn},
+    plan::{Came, Outage, Remember, Turn, not_begun_at},
     pod::{Newest, Node, Pod},
     spec::Spec,
     status,
@@ -15,7 +15,7 @@ use crate::{
     api::{apps::daemon_set::DaemonSet, labels},
     domain::{
         pod::lifecycle::State,
-        workload::{owner::OwnerRef, status::Progress},
+        workload::{owner::OwnerRef, revisions::KnownRevision, status::Progress},
     },
     k8s::{node::NodeView, pod::PodView},
 };
@@ -640,6 +640,28 @@ fn strict_a_hook_that_lets_go_on_a_node_that_was_lost_before_needs_no_other_plac
     let about = |of_a: Pod| of(fields.clone(), &all, &[long(of_a), pod("b")]);
     assert_eq!(about(held(old("a"))), ["announce deletion o-a"]);
     assert_eq!(about(in_state(old("a"), State::PreparingDelete)), ["delete o-a"]);
+}
+
+#[test]
+fn strict_a_node_that_is_lost_while_a_hook_holds_its_pod_keeps_its_slot() {
+    let mut fields = hooked(&["preDelete"]);
+    fields["strict"] = true.into();
+    let held_back = Pod { created: Some(time(-10_000)), ..unready(in_state(held(old("a")), State::PreparingDelete)) };
+    assert_eq!(of(fields, &[repelling("a", 5), node("b")], &[held_back, old("b")]), NONE);
+}
+
+#[test]
+fn strict_a_mark_of_a_user_on_a_node_that_was_lost_before_waits_for_no_other_node() {
+    let strict = json!({"strict": true, "maxUnavailable": 2});
+    let marked = Pod { created: Some(time(-10_000)), ..unready(specified(old("a"))) };
+    assert_eq!(of(strict, &[down("a", 0), node("b")], &[marked, old("b")]).len(), 2);
+}
+
+#[test]
+fn after_a_rollback_what_was_lost_before_it_is_still_told_by_the_newest_revision() {
+    let made = |second: i64| KnownRevision { created: Some(time(second)), ..KnownRevision::default() };
+    assert_eq!(not_begun_at(&[made(-100), made(-10), made(-50)]), Some(time(-10)));
+    assert_eq!(not_begun_at(&[KnownRevision::default()]), None);
 }
 
 #[test]

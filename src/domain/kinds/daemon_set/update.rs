@@ -135,7 +135,11 @@ impl Rollout<'_, '_> {
     /// What it costs to take a Pod out of service.
     fn charge(&self, slot: &Slot<'_>, pod: &Pod) -> Charge {
         match () {
-            () if !slot.is_begun() && slot.lost_before(self.observed).is_some() => Charge::LostBefore,
+            // A mark of a user does not wait for all others.
+            () if !slot.is_begun() && slot.lost_before(self.observed).is_some() => match pod.is_specified {
+                true => Charge::Available,
+                false => Charge::LostBefore,
+            },
             () if pod.is_available() => Charge::Available,
             () if self.has_surge => Charge::Down,
             () if pod.is_new || pod.is_announced() => Charge::Nothing,

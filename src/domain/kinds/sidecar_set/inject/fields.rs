@@ -70,6 +70,8 @@ impl<'a> Surroundings<'a> {
     fn of_lifecycle(&self, container: &Value) -> Option<Misfit> {
         let lifecycle = &container["lifecycle"];
         let grace = self.spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(GRACE_SECONDS);
+        // The API server makes a second of less than nothing.
+        let grace = if grace < 0 { 1 } else { grace };
         for hook in ["postStart", "preStop"] {
             if lifecycle[hook]["sleep"]["seconds"].as_i64().is_some_and(|seconds| seconds > grace) {
                 let why = "it is longer than terminationGracePeriodSeconds of the Pod";
@@ -77,24 +79,15 @@ impl<'a> Surroundings<'a> {
             }
         }
         let signal = lifecycle["stopSignal"].as_str()?;
-        let why = match self.system() {
-            None => "the Pod does not say its os",
-            Some("windows") if !SIGNALS_OF_WINDOWS.contains(&signal) => WINDOWS,
-            Some(_) => return None,
-        };
-        Some(("lifecycle.stopSignal".to_owned(), why))
+        let is_of_windows = self.system() == Some("windows");
+        (is_of_windows && !SIGNALS_OF_WINDOWS.contains(&signal)).then(|| ("lifecycle.stopSignal".to_owned(), WINDOWS))
     }
 
     /// Profiles that an annotation of the Pod names too: the hand-written container of this name may have had another one.
     fn of_profiles(&self, container: &Value) -> Option<Misfit> {
-        // Only AppArmor compares that of the Pod as a whole.
-        let of_pod = &self.spec["securityContext"]["appArmorProfile"];
-        let none = &Value::Null;
-        for (field, prefix, of_pod) in
-            [("appArmorProfile", APP_ARMOR_PREFIX, of_pod), ("seccompProfile", SECCOMP_PREFIX, none)]
-        {
-            let own = &container["securityContext"][field];
-            let profile = if own.is_null() { of_pod } else { own };
+        // Where a container has none the API server makes it of the annotation.
+        for (field, prefix) in [("appArmorProfile", APP_ARMOR_PREFIX), ("seccompProfile", SECCOMP_PREFIX)] {
+            let profile = &container["securityContext"][field];
             let noted = self.annotations.get(&format!("{prefix}{}", name(container))).and_then(Value::as_str);
             let Some(noted) = noted.filter(|_| !profile.is_null()) else { continue };
             let is_same = match profile["type"].as_str() {
@@ -112,7 +105,6 @@ impl<'a> Surroundings<'a> {
     fn of_rest(&self, container: &Value) -> Option<(&'static str, &'static str)> {
         let (spec, security) = (self.spec, &container["securityContext"]);
         let mut mounts = items(container, "volumeMounts");
-        let mut policies = items(container, "resizePolicy");
         let mut claims = items(&container["resources"], "claims").map(name);
         let has_claim = |wanted: &str| items(spec, "resourceClaims").any(|claim| name(claim) == wanted);
         let is_hidden = |mount: &Value| mount["mountPropagation"] == "Bidirectional" && security["privileged"] != true;
@@ -128,8 +120,6 @@ impl<'a> Surroundings<'a> {
             ("volumeDevices", "hostUsers of the Pod is false")
         } else if mounts.any(is_hidden) {
             ("volumeMounts", "only a privileged container can mount with the propagation Bidirectional")
-        } else if spec["restartPolicy"] == "Never" && policies.any(|policy| policy["restartPolicy"] != "NotRequired") {
-            ("resizePolicy", "restartPolicy of the Pod is Never")
         } else if claims.any(|claim| !has_claim(claim)) {
             ("resources.claims", "the Pod has no such claim")
         } else if needs_amount(&container["resources"]) {
@@ -137,6 +127,21 @@ impl<'a> Surroundings<'a> {
         } else {
             return None;
         })
+    }
+}
+
+/// Takes out of a sidecar what API servers drop while a gate of theirs is off, and refuse in this Pod when it is on: a signal where
+/// the Pod does not say its operating system, and restarts for a resize where it restarts nothing.
+pub(super) fn relieve(spec: &Value, sidecar: &mut Value) {
+    if spec["os"]["name"].is_null()
+        && let Some(lifecycle) = sidecar.get_mut("lifecycle").and_then(Value::as_object_mut)
+    {
+        lifecycle.remove("stopSignal");
+    }
+    if spec["restartPolicy"] == "Never"
+        && let Some(policies) = sidecar.get_mut("resizePolicy").and_then(Value::as_array_mut)
+    {
+        policies.retain(|policy| policy["restartPolicy"] == "NotRequired");
     }
 }
 

@@ -154,6 +154,10 @@ fn attempt(pod: &Value, sets: &[&Set<'_>], settings: Settings) -> Result<Attempt
     let volumes = volumes(spec, sets)?;
     let mut init = merge::merged(spec, "initContainers", init);
     let mut regular = merge::merged(spec, "containers", regular);
+    init.iter_mut()
+        .chain(&mut regular)
+        .filter(|slot| slot.set.is_some())
+        .for_each(|slot| fields::relieve(spec, &mut slot.value));
     let of_set = |i: usize| sets.get(i).map_or_else(PodLevel::default, |set| set.pod_level);
     let (resources, remarks) = pod_level::adjust(spec, &mut init, &mut regular, of_set);
     let all: BTreeMap<&str, &Value> =

@@ -563,13 +563,6 @@ fn decision_36_a_field_that_the_pod_cannot_have_keeps_a_sidecar_out() {
             "hostUsers of the Pod is false",
         ),
         (
-            "resizePolicy",
-            json!({"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]}),
-            json!({"restartPolicy": "Never"}),
-            json!({"restartPolicy": "OnFailure"}),
-            "restartPolicy of the Pod is Never",
-        ),
-        (
             "resources.claims",
             json!({"resources": {"claims": [{"name": "gpu"}]}}),
             json!({"resourceClaims": [{"name": "other"}]}),
@@ -590,7 +583,6 @@ fn decision_36_a_field_that_the_pod_cannot_have_keeps_a_sidecar_out() {
             json!({"terminationGracePeriodSeconds": 20}),
             "it is longer than terminationGracePeriodSeconds of the Pod",
         ),
-        ("lifecycle.stopSignal", signal("SIGKILL"), json!({}), windows(), "the Pod does not say its os"),
         ("lifecycle.stopSignal", signal("SIGUSR1"), windows(), linux(), "the Pod is for Windows"),
     ] {
         for list in ["containers", "initContainers"] {
@@ -602,6 +594,35 @@ fn decision_36_a_field_that_the_pod_cannot_have_keeps_a_sidecar_out() {
             after(&of_pod(&other), &spec);
         }
     }
+}
+
+/// API servers drop both while a gate is off, and refuse them in these Pods when it is on.
+#[test]
+fn decision_36_what_is_dropped_or_refused_by_the_version_is_taken_out() {
+    let mut own = sidecar("own");
+    own["lifecycle"] = json!({"stopSignal": "SIGUSR1"});
+    own["resizePolicy"] = json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"},
+        {"resourceName": "memory", "restartPolicy": "NotRequired"}]);
+    let spec = json!({"containers": [own]});
+    for (change, signal, policies) in [
+        (json!({}), false, 2),
+        (json!({"restartPolicy": "Never"}), false, 1),
+        (json!({"os": {"name": "linux"}, "restartPolicy": "OnFailure"}), true, 2),
+    ] {
+        let pod = after(&of_pod(&change), &spec);
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        let own = containers.iter().find(|container| container["name"] == "own").unwrap();
+        assert_eq!(own["lifecycle"]["stopSignal"].is_string(), signal, "{change}");
+        assert_eq!(own["resizePolicy"].as_array().unwrap().len(), policies, "{change}");
+    }
+    let sleep = |seconds: i64| {
+        let mut own = sidecar("own");
+        own["lifecycle"] = json!({"preStop": {"sleep": {"seconds": seconds}}});
+        json!({"containers": [own]})
+    };
+    let least = of_pod(&json!({"terminationGracePeriodSeconds": -1}));
+    after(&least, &sleep(1));
+    assert!(reason(&least, &sleep(2)).contains("lifecycle.preStop.sleep"));
 }
 
 #[test]

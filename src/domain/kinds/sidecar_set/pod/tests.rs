@@ -199,6 +199,12 @@ fn e19_an_update_to_an_image_of_the_same_digest_ends_with_another_instance_and_n
         let judged = judged(&pod, &spec);
         assert_eq!((judged.standing, judged.is_ready), (Standing::Updated, wanted), "{runs} {before:?} {is_behind}");
     }
+    // Back to the image that the noted instance was made of, before kubelet acted on another one.
+    let (pod, _) = by_digest(&digest, &another, None);
+    for (image, wanted) in [(pod["spec"]["containers"][0]["image"].clone(), true), (json!("x:1"), false)] {
+        let (pod, spec) = by_digest(&digest, &another, Some(json!({"imageID": another, "image": image})));
+        assert_eq!(judged(&pod, &spec).is_ready, wanted, "{image}");
+    }
 }
 
 #[test]
