@@ -161,13 +161,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     /// How old the look for that object may be when a pass begins: one that searches for Pods to adopt needs a new look.
     pub fn first_pause(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
         let generation = set.generation;
-        let (searched, begun) = self.with(key, |memory| (memory.searched, memory.begun));
-        match generation {
-            Some(_) if searched == generation => BUILT_IN_PAUSE,
-            // A Pod that could not be adopted is tried again: as before later steps.
-            Some(_) if begun == generation => STEPS_PAUSE,
-            _ => Duration::ZERO,
-        }
+        let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
+        if was_searched { BUILT_IN_PAUSE } else { Duration::ZERO }
     }
 
     /// Notes that a pass is about to take steps. Returns how old the last look for that object may be: the first steps for a
