@@ -14,9 +14,13 @@ use crate::{
     liveness::{self, Acts, Driver, Limits, Model, Random},
     runtime::{
         clock,
+        queue::Queue,
         watches::{Change, ObjectKey, Store, StoredObject},
     },
 };
+
+/// Writes that do not get through once a manager has ended.
+const AFTER_THE_END: usize = 9;
 
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,8 @@ pub(super) struct Server {
     pub(super) news: VecDeque<String>,
     /// What becomes of the next writes.
     pub(super) faults: VecDeque<Fault>,
+    /// The manager ends after its next write.
+    pub(super) ends: bool,
     pub(super) acts: Acts,
     /// Paths that nobody may read.
     pub(super) unreadable: Vec<&'static str>,
@@ -81,6 +87,7 @@ impl Server {
             version: 0,
             news: VecDeque::new(),
             faults: VecDeque::new(),
+            ends: false,
             acts: Acts::default(),
             unreadable: Vec::new(),
             broken: Vec::new(),
@@ -135,6 +142,37 @@ impl Server {
         let times = 1 + random.below(4);
         self.faults.extend(std::iter::repeat_n(fault, times));
         format!("{times} times {fault:?}")
+    }
+
+    /// The manager ends after the next write, of which it does not hear; those after it do not get through.
+    pub(super) fn end_soon(&mut self) {
+        self.faults.clear();
+        self.faults.push_back(Fault::Lost);
+        self.faults.extend([Fault::Error(500); AFTER_THE_END]);
+        self.ends = true;
+    }
+
+    /// From now on every write gets through.
+    pub(super) fn let_through(&mut self) {
+        self.faults.clear();
+        self.ends = false;
+    }
+
+    /// Whether it has ended now. What the next one writes gets through.
+    pub(super) fn has_ended(&mut self) -> bool {
+        if !self.ends || self.faults.len() > AFTER_THE_END {
+            return false;
+        }
+        self.let_through();
+        self.acts.note("managers that ended between writes");
+        true
+    }
+
+    /// Takes the next change that one of the watches brings: its path. `watch` tells which one brings a path.
+    pub(super) fn next_news<W: PartialEq>(&mut self, random: &mut Random, watch: impl Fn(&str) -> W) -> String {
+        let of = watch(&self.news[random.below(self.news.len())]);
+        let index = self.news.iter().position(|path| watch(path) == of).unwrap_or_default();
+        self.news.remove(index).unwrap_or_default()
     }
 
     /// What the API server answers.
@@ -325,6 +363,36 @@ where
     }
     if let Some(now) = now {
         store.see(serde_json::from_value(now.clone()).unwrap(), |change| on_change(&change));
+    }
+}
+
+/// What comes next in a history.
+pub(super) enum Next {
+    /// A pass of the controller.
+    Pass(ObjectKey),
+    /// One of so many effects of what surrounds it.
+    Effect(usize),
+    /// A watch brings a change.
+    News,
+    /// There is nothing to do now.
+    Nothing,
+}
+
+impl Next {
+    /// Each of so many effects is as likely as a change that a watch brings, if there are any, and as a pass.
+    pub(super) fn choose(random: &mut Random, effects: usize, has_news: bool, queue: &Queue<ObjectKey>) -> Self {
+        let others = effects + usize::from(has_news);
+        let mut choice = random.below(others + 1);
+        if choice == others {
+            if let Some(key) = queue.begin() {
+                return Self::Pass(key);
+            }
+            if others == 0 {
+                return Self::Nothing;
+            }
+            choice = random.below(others);
+        }
+        if choice < effects { Self::Effect(choice) } else { Self::News }
     }
 }
 

@@ -400,8 +400,8 @@ async fn steps_that_go_on_with_others_do_not_wait_for_a_look_for_the_built_in_da
     assert_ne!(world.images().iter().filter(|(_, image)| image == "i:4").count(), 3);
 }
 
-#[tokio::test(start_paused = true)]
-async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted_and_a_condition_says_so() {
+/// A DaemonSet on two nodes, of which one Pod has begun an update in place.
+async fn updating_in_place() -> World {
     let world = World::with_nodes(&["a", "b"]);
     world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
     world.settle().await;
@@ -409,6 +409,12 @@ async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted
     while !world.pods().iter().any(|pod| pod.pointer("/spec/containers/0/image").unwrap() == "i:2") {
         let _ = world.pass().await;
     }
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted_and_a_condition_says_so() {
+    let world = updating_in_place().await;
     lock(&world.server).unreadable.push(BUILT_IN);
     tokio::time::advance(BUILT_IN_PAUSE).await;
     world.node("c", json!({}));
@@ -435,13 +441,7 @@ async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted
 #[tokio::test(start_paused = true)]
 async fn an_update_in_place_that_has_begun_ends_although_its_set_cannot_go_on() {
     for way in ["no revision", "invalid", "built-in"] {
-        let world = World::with_nodes(&["a", "b"]);
-        world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
-        world.settle().await;
-        world.image("i:2");
-        while !world.pods().iter().any(|pod| pod.pointer("/spec/containers/0/image").unwrap() == "i:2") {
-            let _ = world.pass().await;
-        }
+        let world = updating_in_place().await;
         match way {
             "no revision" => {
                 lock(&world.server).unreadable.push(REVISIONS.trim_end_matches('/'));

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::{
-    controllers::fake::{self, Fault, bring},
+    controllers::fake::{self, Fault, Next, bring},
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
@@ -21,8 +21,6 @@ const SCHEDULES: [(i64, &str); 3] = [(300, "*/5 * * * *"), (600, "*/10 * * * *")
 const CLOCKS: [i64; 8] = [0, 0, 0, 90, -90, 600, -600, 3000];
 /// A job whose slot is so many seconds ahead of the API server's clock may be forged: of the slot tells only the status.
 const CLOCKS_APART: i64 = 60;
-/// Writes that do not get through once the manager has ended.
-const AFTER_THE_END: usize = 9;
 
 type Objects = BTreeMap<String, Arc<Value>>;
 
@@ -137,8 +135,6 @@ struct History {
     /// The newest slot whose job went before it was recorded: the manager that knows of it must not end before it has
     /// recorded it.
     unrecorded: Option<i64>,
-    /// The manager ends after its next write.
-    ends: bool,
     /// Changes and faults so far.
     changes: usize,
     pass: Option<PassSeen>,
@@ -179,7 +175,6 @@ impl History {
             ahead: SignedDuration::ZERO,
             jobs_end: random.chance(50),
             unrecorded: None,
-            ends: false,
             changes: 0,
             pass: None,
         };
@@ -259,13 +254,7 @@ impl History {
 
     /// One of the watches brings its next change.
     fn deliver_next(&self, random: &mut Random) -> String {
-        let path = {
-            let news = &mut lock(&self.server).news;
-            let watch = |path: &str| (path == CRON, path.starts_with(JOBS));
-            let of = watch(&news[random.below(news.len())]);
-            let index = news.iter().position(|path| watch(path) == of).unwrap_or_default();
-            news.remove(index).unwrap_or_default()
-        };
+        let path = lock(&self.server).next_news(random, |path: &str| (path == CRON, path.starts_with(JOBS)));
         self.deliver(&path);
         format!("delivered {path}")
     }
@@ -279,25 +268,13 @@ impl History {
         }
     }
 
-    /// The manager ends after the next write, of which it does not hear; those after it do not get through.
-    fn end_soon(&mut self) {
-        let faults = &mut lock(&self.server).faults;
-        faults.clear();
-        faults.push_back(Fault::Lost);
-        faults.extend([Fault::Error(500); AFTER_THE_END]);
-        self.ends = true;
-    }
-
     /// Whether it has ended now.
     fn end(&mut self) -> bool {
-        if !self.ends || lock(&self.server).faults.len() > AFTER_THE_END {
-            return false;
+        let has_ended = lock(&self.server).has_ended();
+        if has_ended {
+            self.restart_manager();
         }
-        lock(&self.server).faults.clear();
-        self.ends = false;
-        self.note("managers that ended between writes");
-        self.restart_manager();
-        true
+        has_ended
     }
 
     fn surroundings(&self, random: &mut Random) -> Vec<Effect> {
@@ -380,7 +357,7 @@ impl History {
             objects.iter().filter_map(|(path, object)| Some((path, SlotJob::of(path, object)?))).collect();
         let Some((path, job)) = random.one_of(&jobs) else { return "no job".into() };
         if job.owner == self.uid && self.recorded() < Some(job.slot) {
-            if self.ends || !self.knows(job.slot) {
+            if lock(&self.server).ends || !self.knows(job.slot) {
                 return format!("{path} stays: nobody else knows of it");
             }
             self.unrecorded = self.unrecorded.max(Some(job.slot));
@@ -431,7 +408,7 @@ impl Driver for History {
             }
             7..=9 => self.turn_job(random),
             10 => self.take_name(),
-            11 | 12 if !self.ends => {
+            11 | 12 if !lock(&self.server).ends => {
                 let fault = [Fault::Lost, Fault::Error(500), Fault::Error(403), Fault::Error(429)][random.below(4)];
                 let times = 1 + random.below(3);
                 lock(&self.server).faults.extend(std::iter::repeat_n(fault, times));
@@ -445,7 +422,7 @@ impl Driver for History {
                 format!("the clock is ahead by {}", self.ahead)
             }
             14 if self.may_end() => {
-                self.end_soon();
+                lock(&self.server).end_soon();
                 "the manager ends after its next write".into()
             }
             15 if self.may_end() => {
@@ -458,8 +435,7 @@ impl Driver for History {
 
     async fn make_possible(&mut self) -> Result<String, String> {
         self.changes += 1;
-        lock(&self.server).faults.clear();
-        self.ends = false;
+        lock(&self.server).let_through();
         self.jobs_end = true;
         self.wanted.paused = false;
         for (path, _) in self.objects() {
@@ -478,20 +454,15 @@ impl Driver for History {
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
         let effects = self.surroundings(random);
         let has_news = !lock(&self.server).news.is_empty();
-        let others = effects.len() + usize::from(has_news);
-        let mut choice = random.below(others + 1);
-        if choice == others {
-            if let Some(key) = self.controller.queue.begin() {
-                return Ok(Step::Worked(self.reconcile(key).await));
+        Ok(match Next::choose(random, effects.len(), has_news, &self.controller.queue) {
+            Next::Pass(key) => Step::Worked(self.reconcile(key).await),
+            Next::Effect(index) => {
+                self.play(&effects[index]);
+                Step::Worked(format!("{:?}", effects[index]))
             }
-            if others == 0 {
-                return Ok(Step::Idle(self.controller.queue.next_in()));
-            }
-            choice = random.below(others);
-        }
-        let Some(effect) = effects.get(choice) else { return Ok(Step::Worked(self.deliver_next(random))) };
-        self.play(effect);
-        Ok(Step::Worked(format!("{effect:?}")))
+            Next::News => Step::Worked(self.deliver_next(random)),
+            Next::Nothing => Step::Idle(self.controller.queue.next_in()),
+        })
     }
 
     async fn advance(&mut self, by: Duration) {

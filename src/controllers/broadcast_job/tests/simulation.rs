@@ -6,14 +6,12 @@
 
 use super::*;
 use crate::{
-    controllers::fake::{self, bring},
+    controllers::fake::{self, Next, bring},
     liveness::{self, Acts, Driver, Limits, Model, Step},
     runtime::wake,
 };
 
 const NODES: &str = "/api/v1/nodes/";
-/// Writes that do not get through once the manager has ended.
-const AFTER_THE_END: usize = 9;
 
 /// What a user has asked for.
 #[derive(Clone, Debug)]
@@ -152,8 +150,6 @@ struct History {
     /// A job that is paused is let go on.
     goes_on: bool,
     answered: usize,
-    /// The manager ends after its next write.
-    ends: bool,
     /// Changes and faults so far.
     changes: usize,
     pass: Option<PassSeen>,
@@ -185,7 +181,6 @@ impl History {
             pods_end: false,
             goes_on: false,
             answered: 0,
-            ends: false,
             changes: 0,
             pass: None,
         };
@@ -297,13 +292,7 @@ impl History {
 
     /// One of the watches brings its next change.
     fn deliver_next(&self, random: &mut Random) -> String {
-        let path = {
-            let news = &mut lock(&self.server).news;
-            let watch = |path: &str| (path == JOB, path.starts_with(NODES));
-            let of = watch(&news[random.below(news.len())]);
-            let index = news.iter().position(|path| watch(path) == of).unwrap_or_default();
-            news.remove(index).unwrap_or_default()
-        };
+        let path = lock(&self.server).next_news(random, |path: &str| (path == JOB, path.starts_with(NODES)));
         self.deliver(&path);
         format!("delivered {path}")
     }
@@ -319,25 +308,13 @@ impl History {
         paths.iter().for_each(|path| self.deliver(path));
     }
 
-    /// The manager ends after the next write, of which it does not hear; those after it do not get through.
-    fn end_soon(&mut self) {
-        let faults = &mut lock(&self.server).faults;
-        faults.clear();
-        faults.push_back(Fault::Lost);
-        faults.extend([Fault::Error(500); AFTER_THE_END]);
-        self.ends = true;
-    }
-
     /// Whether it has ended now.
     fn end(&mut self) -> bool {
-        if !self.ends || lock(&self.server).faults.len() > AFTER_THE_END {
-            return false;
+        let has_ended = lock(&self.server).has_ended();
+        if has_ended {
+            self.restart_manager();
         }
-        lock(&self.server).faults.clear();
-        self.ends = false;
-        self.note("managers that ended between writes");
-        self.restart_manager();
-        true
+        has_ended
     }
 
     /// What schedulers, kubelets and garbage collectors would do next, and the user.
@@ -497,9 +474,9 @@ impl Driver for History {
                 self.pods_end = !self.pods_end;
                 format!("Pods end: {}", self.pods_end)
             }
-            13 | 14 if !self.ends => lock(&self.server).fail(random),
+            13 | 14 if !lock(&self.server).ends => lock(&self.server).fail(random),
             15 => {
-                self.end_soon();
+                lock(&self.server).end_soon();
                 "the manager ends after its next write".into()
             }
             16 => {
@@ -512,8 +489,8 @@ impl Driver for History {
 
     async fn make_possible(&mut self) -> Result<String, String> {
         self.changes += 1;
-        lock(&self.server).faults.clear();
-        (self.ends, self.pods_end, self.goes_on) = (false, true, true);
+        lock(&self.server).let_through();
+        (self.pods_end, self.goes_on) = (true, true);
         let nodes = self.of(NODES);
         for (path, _) in &nodes {
             lock(&self.server).change(path, &json!({"spec": {"unschedulable": false}}));
@@ -532,20 +509,15 @@ impl Driver for History {
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
         let effects = self.surroundings(random);
         let has_news = !lock(&self.server).news.is_empty();
-        let others = effects.len() + usize::from(has_news);
-        let mut choice = random.below(others + 1);
-        if choice == others {
-            if let Some(key) = self.controller.queue.begin() {
-                return Ok(Step::Worked(self.reconcile(key).await));
+        Ok(match Next::choose(random, effects.len(), has_news, &self.controller.queue) {
+            Next::Pass(key) => Step::Worked(self.reconcile(key).await),
+            Next::Effect(index) => {
+                self.play(&effects[index]);
+                Step::Worked(format!("{:?}", effects[index]))
             }
-            if others == 0 {
-                return Ok(Step::Idle(self.controller.queue.next_in()));
-            }
-            choice = random.below(others);
-        }
-        let Some(effect) = effects.get(choice) else { return Ok(Step::Worked(self.deliver_next(random))) };
-        self.play(effect);
-        Ok(Step::Worked(format!("{effect:?}")))
+            Next::News => Step::Worked(self.deliver_next(random)),
+            Next::Nothing => Step::Idle(self.controller.queue.next_in()),
+        })
     }
 
     async fn advance(&mut self, by: Duration) {

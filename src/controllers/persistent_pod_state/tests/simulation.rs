@@ -8,22 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::{
-    controllers::fake::{Fault, begin_at_a_whole_second},
+    controllers::fake::begin_at_a_whole_second,
     domain::kinds::persistent_pod_state::restore::restore,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
 
 const MOST: usize = 4;
-/// Writes that do not get through once the manager has ended.
-const AFTER_THE_END: usize = 9;
 
 struct History {
     world: World,
     ready: BTreeSet<ObjectKey>,
     due: BTreeMap<ObjectKey, Duration>,
     made: usize,
-    /// The manager ends after the next write.
-    ends: bool,
     /// UIDs of objects of users that they, and nobody else, have deleted.
     taken: BTreeSet<String>,
     /// Nodes that have had other labels: what was recorded of them may be given up.
@@ -74,7 +70,7 @@ impl History {
             world.put(&format!("{STATES}{name}"), state(name, changes));
         }
         let (ready, due, taken, relabelled, given_up) = Default::default();
-        Self { world, ready, due, made: 3, ends: false, taken, relabelled, given_up }
+        Self { world, ready, due, made: 3, taken, relabelled, given_up }
     }
 
     fn of(&self, prefix: &str) -> Vec<(String, Arc<Value>)> {
@@ -215,25 +211,13 @@ impl History {
         lock(&self.world.server).acts.note(act);
     }
 
-    /// The manager ends after the next write, of which it does not hear; those after it do not get through.
-    fn end_soon(&mut self) {
-        let faults = &mut lock(&self.world.server).faults;
-        faults.clear();
-        faults.push_back(Fault::Lost);
-        faults.extend([Fault::Error(500); AFTER_THE_END]);
-        self.ends = true;
-    }
-
     /// Whether it has ended now.
     fn end(&mut self) -> bool {
-        if !self.ends || lock(&self.world.server).faults.len() > AFTER_THE_END {
-            return false;
+        let has_ended = lock(&self.world.server).has_ended();
+        if has_ended {
+            self.restart_manager();
         }
-        lock(&self.world.server).faults.clear();
-        self.ends = false;
-        self.note("managers that ended between writes");
-        self.restart_manager();
-        true
+        has_ended
     }
 
     /// After it has converged nothing is written any more, and a new manager writes nothing either.
@@ -384,7 +368,7 @@ impl Driver for History {
                 "a new manager".into()
             }
             11 => {
-                self.end_soon();
+                lock(&self.world.server).end_soon();
                 "the manager ends soon".into()
             }
             _ => {
@@ -403,8 +387,7 @@ impl Driver for History {
     }
 
     async fn make_possible(&mut self) -> Result<String, String> {
-        lock(&self.world.server).faults.clear();
-        self.ends = false;
+        lock(&self.world.server).let_through();
         if self.world.get(&format!("{SETS}db")).is_none() {
             self.world.put(&format!("{SETS}db"), set(2, asks()));
         }

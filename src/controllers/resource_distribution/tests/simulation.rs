@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    controllers::fake::begin_at_a_whole_second,
+    controllers::fake::{Next, begin_at_a_whole_second},
     domain::kinds::resource_distribution::copy::CopyView,
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Step},
@@ -301,14 +301,8 @@ impl History {
 
     /// One of the watches brings its next change.
     fn deliver_next(&self, random: &mut Random) -> String {
-        let path = {
-            let news = &mut lock(&self.world.server).news;
-            let watch = |path: &str| (path.starts_with(DISTRIBUTIONS), path.split('/').count());
-            let first = random.below(news.len());
-            let of = watch(&news[first]);
-            let index = news.iter().position(|path| watch(path) == of).unwrap_or(first);
-            news.remove(index).unwrap_or_default()
-        };
+        let path = lock(&self.world.server)
+            .next_news(random, |path: &str| (path.starts_with(DISTRIBUTIONS), path.split('/').count()));
         self.deliver(&path);
         format!("delivered {path}")
     }
@@ -587,20 +581,15 @@ impl Driver for History {
     async fn step(&mut self, random: &mut Random) -> Result<Step, String> {
         let effects = self.surroundings();
         let has_news = !lock(&self.world.server).news.is_empty();
-        let others = effects.len() + usize::from(has_news);
-        let mut choice = random.below(others + 1);
-        if choice == others {
-            if let Some(key) = self.world.controller.queue.begin() {
-                return Ok(Step::Worked(self.reconcile(key).await));
+        Ok(match Next::choose(random, effects.len(), has_news, &self.world.controller.queue) {
+            Next::Pass(key) => Step::Worked(self.reconcile(key).await),
+            Next::Effect(index) => {
+                self.play(&effects[index]);
+                Step::Worked(format!("{:?}", effects[index]))
             }
-            if others == 0 {
-                return Ok(Step::Idle(self.world.controller.queue.next_in()));
-            }
-            choice = random.below(others);
-        }
-        let Some(effect) = effects.get(choice) else { return Ok(Step::Worked(self.deliver_next(random))) };
-        self.play(effect);
-        Ok(Step::Worked(format!("{effect:?}")))
+            Next::News => Step::Worked(self.deliver_next(random)),
+            Next::Nothing => Step::Idle(self.world.controller.queue.next_in()),
+        })
     }
 
     async fn advance(&mut self, by: Duration) {

@@ -16,7 +16,10 @@ use serde_json::{Value, json};
 use super::super::super::{Controller, child};
 use crate::{
     api::labels,
-    controllers::{fake::Server, in_memory},
+    controllers::{
+        fake::{Next, Server},
+        in_memory,
+    },
     domain::kinds::united_deployment::spec::ChildKind,
     k8s::{pod::PodView, time::rfc3339},
     liveness::{Acts, Driver, Random, Step},
@@ -1240,22 +1243,12 @@ impl Driver for Cloud {
         self.pass = None;
         let mut effects = self.surroundings();
         let has_news = !lock(&self.server).news.is_empty();
-        let parts = [effects.len(), usize::from(has_news), 1];
-        let mut choice = random.below(parts.iter().sum());
-        if choice == parts[0] + parts[1] || (parts[0] + parts[1] == 0) {
-            if let Some(key) = self.controller.queue.begin() {
-                return Ok(Step::Worked(self.reconcile(key).await?));
-            }
-            if parts[0] + parts[1] == 0 {
-                return Ok(Step::Idle(self.next_in()));
-            }
-            choice = random.below(parts[0] + parts[1]);
-        }
-        if choice < parts[0] {
-            let effect = effects.swap_remove(choice);
-            return Ok(Step::Worked(self.play(effect, random)));
-        }
-        Ok(Step::Worked(self.deliver_next(random).unwrap_or_default()))
+        Ok(match Next::choose(random, effects.len(), has_news, &self.controller.queue) {
+            Next::Pass(key) => Step::Worked(self.reconcile(key).await?),
+            Next::Effect(index) => Step::Worked(self.play(effects.swap_remove(index), random)),
+            Next::News => Step::Worked(self.deliver_next(random).unwrap_or_default()),
+            Next::Nothing => Step::Idle(self.next_in()),
+        })
     }
 
     async fn advance(&mut self, by: Duration) {
