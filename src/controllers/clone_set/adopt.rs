@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl Controller {
-    /// Adopts the CloneSet's own Pods and claims. One that the API server refuses keeps nothing from being done but the creation of a Pod in
-    /// its place, see [`Self::orphans`].
+    /// Adopts the CloneSet's own Pods and claims. A refusal of the API server prevents nothing but the creation of a Pod in
+    /// the place of the one that was refused, see [`Self::orphans`].
     pub(super) async fn adopt(&self, job: &CloneSetJob, pass: &mut Pass) {
         let CloneSetJob { key, clone_set, owner, .. } = job;
         let Some(adoption) = Adoption::of(clone_set) else { return };

@@ -298,9 +298,10 @@ impl Sidecars {
     /// Keeps the name of a SidecarSet that cannot be read: an update that admission was not asked about may have made it so.
     fn note_unreadable(&self, name: &Arc<str>, entry: Option<&Arc<Entry>>) {
         let mut unreadable = lock(&self.unreadable);
-        // One whose injection is paused keeps no Pod waiting.
-        let injects = |entry: &&Arc<Entry>| choice::choose(&entry.spec(), &Labels::default(), 0) != Choice::Nothing;
-        match entry.filter(injects).and_then(|entry| Some((entry, entry.unreadable.as_ref()?))) {
+        // One whose injection is paused refuses no Pod.
+        let injects = |entry: &Entry| choice::choose(&entry.spec(), &Labels::default(), 0) != Choice::Nothing;
+        let noted = entry.and_then(|entry| Some((entry, entry.unreadable.as_ref()?)));
+        match noted.filter(|(entry, _)| injects(entry)) {
             Some((entry, error)) => {
                 tracing::error!(sidecar_set = %name, %error, "this SidecarSet cannot be read and is not injected");
                 unreadable.insert(name.clone(), entry.clone());

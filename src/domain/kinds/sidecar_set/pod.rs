@@ -238,13 +238,9 @@ impl<'a> SidecarPod<'a> {
         if !before.container_id.is_empty() && !status.container_id.is_empty() {
             return *before.container_id != *status.container_id;
         }
-        // Back to what that instance was made of: no other one is awaited.
-        if before.container_id.is_empty() && *before.image == *container.image {
-            return true;
-        }
         // The runtime may have known the image by the new name before.
         let has_name = || self.running.get(name).is_some_and(|running| is_same_image(running, &container.image));
-        *before.image_id != *status.image_id || has_digest || has_name()
+        before.is_back_to(&container.image) || *before.image_id != *status.image_id || has_digest || has_name()
     }
 
     /// The twin that is not at work.

@@ -27,6 +27,14 @@ pub struct Before {
     pub image: String,
 }
 
+impl Before {
+    /// Whether this image is what the instance was made of, and a container has gone back to it before kubelet acted: no other
+    /// instance is awaited.
+    pub fn is_back_to(&self, image: &str) -> bool {
+        self.container_id.is_empty() && !self.image.is_empty() && self.image == image
+    }
+}
+
 /// The last update by one SidecarSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -223,11 +223,9 @@ impl<'a> Change<'a> {
         let is_another = |status: &Value, before: &Before| {
             let text = |key: &str| status[key].as_str().unwrap_or_default();
             let knows_both = !before.container_id.is_empty() && !text("containerID").is_empty();
-            // Back to what that instance was made of: no other one is awaited.
-            let is_back = before.container_id.is_empty()
-                && !before.image.is_empty()
-                && self.image(twin) == Some(before.image.as_str());
-            is_back || text("imageID") != before.image_id || knows_both && text("containerID") != before.container_id
+            let is_other = knows_both && text("containerID") != before.container_id;
+            let is_back = self.image(twin).is_some_and(|image| before.is_back_to(image));
+            is_back || is_other || text("imageID") != before.image_id
         };
         self.status(twin).is_some_and(|status| {
             let has_name = slot(status["image"].as_str()).is_some_and(|runs| Some(runs) == slot(self.image(twin)));
