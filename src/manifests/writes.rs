@@ -42,7 +42,7 @@ impl Write {
 
 const KRUISE: &str = "apps.kruise.io";
 const PODS: &str = "kruise-manager-pods";
-const POD_STATUS: &str = "kruise-manager-pod-status";
+const POD_STATUS: &str = "kruise-pod-status";
 const REVISIONS: &str = "kruise-manager-revisions";
 const CLAIMS: &str = "kruise-manager-claims";
 /// The policy over specs that the manager must not change; its lines say of which kinds.
@@ -179,7 +179,7 @@ pub const WRITES: &[Write] = &[
     write(WEBHOOK, "", "secrets", &["patch"]).all("`kruise-webhook-certs`, by name"),
     write(WEBHOOK, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),
     write(DAEMON, "", "pods/status", &["patch"])
-        .only("kruise-daemon-pods", "annotation `apps.kruise.io/runtime-containers-meta` of Pods on its own node"),
+        .only(POD_STATUS, "annotation `apps.kruise.io/runtime-containers-meta` of Pods on its own node"),
     write(DAEMON, KRUISE, "containerrecreaterequests/status", &["patch"])
         .only("kruise-daemon-own-node", "of its own node"),
     write(DAEMON, KRUISE, "nodeimages/status", &["patch"]).only("kruise-daemon-node-images", "of its own node"),

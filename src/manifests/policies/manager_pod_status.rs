@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{
-    cel::{self, DOMAINS, by, equal, implies, must, resource_rule, same_but},
+    cel::{self, DOMAINS, equal, implies, must, same_but},
     manager_pods::outside_own_namespace,
 };
-use crate::{api::labels, k8s::account::MANAGER};
+use crate::api::labels;
 
 /// Conditions that the manager never writes: those of kubelet, the scheduler and the control plane.
 const CONDITIONS: [&str; 8] = [
@@ -62,7 +62,8 @@ const ANNOTATIONS: [&str; 6] = [
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
 ];
 
-pub(super) fn spec() -> Value {
+/// Variables and validations, for the policy over all accounts.
+pub(super) fn rules() -> Value {
     let fields: Vec<String> = FIELDS.iter().map(|(field, empty)| equal(&format!("status.{field}"), empty)).collect();
     let is_refused = format!("c.type in {} || c.type.matches('{CONDITION_DOMAINS}')", cel::list(&CONDITIONS));
     let conditions = |object: &str| format!("{object}.status.?conditions.orValue([])");
@@ -72,9 +73,6 @@ pub(super) fn spec() -> Value {
     let is_annotation = format!("k in {} || !k.matches('{DOMAINS}')", cel::list(&ANNOTATIONS));
     const OTHER: &str = "!variables.isOurs";
     json!({
-        "failurePolicy": "Fail",
-        "matchConstraints": { "resourceRules": [resource_rule("", &["v1"], &["UPDATE"], &["pods/status"])] },
-        "matchConditions": [by(&[MANAGER])],
         "variables": [
             { "name": "isOurs", "expression": cel::is_ours("oldObject") },
             { "name": "mayEnd", "expression": may_end() },

@@ -1,10 +1,11 @@
 //! Admission policies, evaluated by the API server itself: they hold while every process of ours is down.
 //!
-//! One file per policy, named after what it protects, and one line in [`POLICIES`].
+//! One file per policy, named after what it protects, and one line in [`POLICIES`]. A policy over several accounts is put
+//! together from a file of each.
 
 mod cel;
 mod daemon_events;
-mod daemon_pods;
+mod daemon_pod_status;
 mod distribution_authors;
 mod ephemeral_job_authors;
 mod manager_claims;
@@ -23,6 +24,7 @@ mod manager_subsets;
 mod node_image_authors;
 mod node_images;
 mod node_probes;
+mod pod_status;
 mod pod_templates;
 mod probe_marker_authors;
 mod request_fields;
@@ -56,7 +58,6 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-daemon-own-node", spec: request_status::spec, is_bound: true, over: &[DAEMON] },
     Policy { name: "kruise-daemon-node-images", spec: node_images::spec, is_bound: true, over: &[DAEMON] },
     Policy { name: "kruise-daemon-own-probes", spec: node_probes::spec, is_bound: true, over: &[DAEMON] },
-    Policy { name: "kruise-daemon-pods", spec: daemon_pods::spec, is_bound: true, over: &[DAEMON] },
     Policy { name: "kruise-daemon-events", spec: daemon_events::spec, is_bound: true, over: &[DAEMON] },
     Policy { name: "kruise-ephemeraljob-authors", spec: ephemeral_job_authors::spec, is_bound: true, over: &[] },
     Policy { name: "kruise-manager-claims", spec: manager_claims::spec, is_bound: true, over: &[MANAGER] },
@@ -71,13 +72,13 @@ const POLICIES: &[Policy] = &[
     Policy { name: "kruise-manager-jobs", spec: manager_jobs::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-node-probes", spec: manager_node_probes::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pod-states", spec: manager_pod_states::spec, is_bound: true, over: &[MANAGER] },
-    Policy { name: "kruise-manager-pod-status", spec: manager_pod_status::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-pods", spec: manager_pods::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-revisions", spec: manager_revisions::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-secrets", spec: manager_secrets::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-manager-subsets", spec: manager_subsets::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: manager_specs::NAME, spec: manager_specs::spec, is_bound: true, over: &[MANAGER] },
     Policy { name: "kruise-nodeimage-authors", spec: node_image_authors::spec, is_bound: true, over: &[] },
+    Policy { name: "kruise-pod-status", spec: pod_status::spec, is_bound: true, over: &[MANAGER, DAEMON] },
     Policy { name: "kruise-podprobemarker-authors", spec: probe_marker_authors::spec, is_bound: true, over: &[] },
     Policy {
         name: "kruise-podtemplates",
@@ -154,30 +155,10 @@ fn by_a_daemon() -> Value {
     json!({ "name": "by-a-daemon", "expression": account::is_one_of(&[account::DAEMON]) })
 }
 
-/// A field of the metadata stays as it is; `empty` is the CEL literal of its empty value.
-fn same(field: &str, empty: &str, message: &str) -> Value {
-    json!({
-        "expression": format!("object.metadata.?{field}.orValue({empty}) == oldObject.metadata.?{field}.orValue({empty})"),
-        "message": format!("metadata.{field}{message}"),
-        "reason": "Forbidden",
-    })
-}
-
-/// Annotations stay as they are, but for the keys `k` that the CEL expression `is_own` names.
-fn others_annotations(is_own: &str, message: &str) -> Value {
-    let annotations = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
-    let (new, old) = (annotations("object"), annotations("oldObject"));
-    json!({
-        "expression": format!(
-            "{new}.all(k, {is_own} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {is_own} || k in {new})"
-        ),
-        "message": message,
-        "reason": "Forbidden",
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// Whether some validation of a policy has all these words.
@@ -201,6 +182,34 @@ mod tests {
             let found: Vec<&str> = [MANAGER, WEBHOOK, DAEMON].iter().filter(is_over).copied().collect();
             assert_eq!(found, policy.over, "{}", policy.name);
         }
+    }
+
+    /// For each policy that selects a write the API server converts the object and the one before, whoever it is by.
+    #[test]
+    fn what_others_write_all_the_time_is_selected_by_one_policy() {
+        let mut selecting: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for policy in POLICIES.iter().filter(|policy| policy.is_bound) {
+            let spec = (policy.spec)();
+            for rule in spec["matchConstraints"]["resourceRules"].as_array().unwrap() {
+                let texts = |field: &str| rule[field].as_array().unwrap().iter().map(|text| text.as_str().unwrap());
+                for (group, resource) in texts("apiGroups").flat_map(|g| texts("resources").map(move |r| (g, r))) {
+                    for operation in texts("operations") {
+                        selecting.entry(format!("{operation} {group}/{resource}")).or_default().push(policy.name);
+                    }
+                }
+            }
+        }
+        let several = selecting.into_iter().filter(|(_, policies)| policies.len() > 1);
+        let several: Vec<String> =
+            several.map(|(write, policies)| format!("{write}: {}", policies.join(", "))).collect();
+        // A Job is created once; the others are few, small and seldom written, but for their status.
+        let seldom = [
+            "CREATE batch/jobs: kruise-manager-jobs, kruise-webhook-jobs",
+            "UPDATE apps.kruise.io/containerrecreaterequests: kruise-crr-own-fields, kruise-manager-specs",
+            "UPDATE apps.kruise.io/ephemeraljobs: kruise-ephemeraljob-authors, kruise-manager-specs",
+            "UPDATE apps.kruise.io/podprobemarkers: kruise-manager-specs, kruise-podprobemarker-authors",
+        ];
+        assert_eq!(several, seldom);
     }
 
     #[test]
@@ -235,7 +244,8 @@ mod tests {
                 "kruise-manager-configmaps",
                 ["request.namespace != request.userInfo", "o.kind == 'ResourceDistribution'"],
             ),
-            ("kruise-manager-pod-status", ["status.?observedGeneration", "status.?resources"]),
+            ("kruise-pod-status", ["status.?observedGeneration", "status.?resources"]),
+            ("kruise-pod-status", ["!variables.byDaemon || (object.status == oldObject.status)", ""]),
             ("kruise-daemon-events", ["component in ['kruise-daemon-crr', ", "'kruise-daemon-podprobe'"]),
         ] {
             assert!(requires(policy, &words), "{policy}: {words:?}");
