@@ -98,6 +98,12 @@ pub fn is_already_there(error: &kube::Error) -> bool {
     code(error) == Some(409)
 }
 
+/// Whether nothing but the name, which is taken, keeps an object from being created: the API server looks for it last, after
+/// admission and quotas. Others answer 409 too, a quota that changes at the same time for one.
+pub fn is_name_taken(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
 fn to_value(status: &impl Serialize) -> kube::Result<Value> {
     serde_json::to_value(status).map_err(kube::Error::SerdeError)
 }

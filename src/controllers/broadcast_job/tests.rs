@@ -345,6 +345,29 @@ async fn c2_1_a_job_is_deleted_when_its_time_to_live_is_over() {
     assert!(!lock(&world.server).objects.contains_key(JOB));
 }
 
+/// Its user prolongs its time just before it is over, and the watch has not told yet.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_time_to_live_was_prolonged_a_moment_ago_stays() {
+    let world = World::new(1, &json!({"completionPolicy": {"ttlSecondsAfterFinished": 20}}));
+    world.pass().await.unwrap();
+    world.play(succeeds);
+    while world.phase() != "completed" {
+        world.pass().await.unwrap();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    world.pass().await.unwrap();
+    tokio::time::advance(Duration::from_secs(25)).await;
+    world.change(&json!({"spec": {"completionPolicy": {"ttlSecondsAfterFinished": 3600}}}));
+    let requeue = world.controller.reconcile(&key()).await.unwrap();
+    assert!(lock(&world.server).objects.contains_key(JOB));
+    assert!(matches!(requeue, Requeue::After(after) if after < Duration::from_secs(1)), "{requeue:?}");
+    world.pass().await.unwrap();
+    assert!(lock(&world.server).objects.contains_key(JOB));
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    world.pass().await.unwrap();
+    assert!(!lock(&world.server).objects.contains_key(JOB));
+}
+
 #[tokio::test(start_paused = true)]
 async fn e34_pods_of_nobody_with_the_same_labels_are_ignored() {
     let world = World::new(1, &json!({}));

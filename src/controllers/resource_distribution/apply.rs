@@ -33,7 +33,7 @@ use crate::{
     },
     k8s::{path, pointer::escaped},
     runtime::{
-        apply::{code, is_already_there, patch_body, post_body},
+        apply::{code, is_already_there, is_name_taken, patch_body, post_body},
         clock,
         events::reference,
         pass::Pass,
@@ -260,7 +260,7 @@ impl Controller {
                 None => Done::Copied(job.hash.clone()),
             });
         };
-        if copy::has_other_type(&object, content) {
+        if copy::has_to_be_replaced(&object, content) {
             return self.replace(job, content, namespace, metadata).await;
         }
         self.note_write(job, namespace);
@@ -273,8 +273,8 @@ impl Controller {
         Ok(Done::Copied(job.hash.clone()))
     }
 
-    /// Puts another copy in the place of one that nobody can change into it. A crash in between leaves none, which the next look
-    /// finds.
+    /// Puts another copy in the place of one that nobody can change into it, if the API server would take it. A crash in between
+    /// leaves none, which the next look finds.
     async fn replace(
         &self,
         job: &Job,
@@ -282,12 +282,33 @@ impl Controller {
         namespace: &str,
         metadata: ObjectMeta,
     ) -> Result<Done, Failure> {
+        let failed = |error| Failure(Operation::Update, error);
         self.note_write(job, namespace);
-        let is_gone = self.delete(job, namespace, metadata).await.map_err(|error| Failure(Operation::Update, error))?;
+        let accepted = self.try_create(job, content, namespace).await;
+        if accepted.is_err() {
+            self.count(Operation::Update, false);
+        }
+        accepted.map_err(failed)?;
+        let is_gone = self.delete(job, namespace, metadata).await.map_err(failed)?;
         if !is_gone {
             return Ok(Done::Ending);
         }
         self.create(job, content, namespace).await.map_err(|error| Failure(Operation::Create, error))
+    }
+
+    /// A dry run of a creation, under the name of the copy that is there, so that policies over names judge the real one. A
+    /// quota must have room for one more: the old copy still counts.
+    async fn try_create(&self, job: &Job, content: &Content, namespace: &str) -> kube::Result<()> {
+        let path = self.path(job, namespace) + "?dryRun=All";
+        match post_body(&self.context.client, &path, job.new_copy(content)?).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_name_taken(&error) => Ok(()),
+            Err(kube::Error::Api(mut status)) => {
+                status.message = format!("the old copy stays, a dry run of the new one failed: {}", status.message);
+                Err(kube::Error::Api(status))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Where the copies of a namespace are.

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    controllers::{fake::Server, in_memory},
+    controllers::{
+        fake::{Fault, Server},
+        in_memory,
+    },
     domain::kinds::resource_distribution::{
         content::ResourceKind,
         copy::{self, CopyObject},
@@ -20,6 +23,7 @@ use crate::{
 
 mod simulation;
 
+const IMMUTABLE: &str = "data: Forbidden: field is immutable when `immutable` is set";
 const DISTRIBUTIONS: &str = "/apis/apps.kruise.io/v1alpha1/resourcedistributions";
 
 #[derive(Default)]
@@ -29,6 +33,10 @@ struct Record {
     looks: usize,
     /// Namespaces in which nothing is created.
     full: Vec<String>,
+    /// Where a dry run has been accepted others are faster, and the namespace is full.
+    fills_up: bool,
+    /// Creations that were tried by dry runs.
+    dry_runs: Vec<String>,
     /// Namespaces in which every request fails.
     broken: Vec<String>,
     /// Writes that still arrive: then the process has died, and nothing does.
@@ -73,6 +81,61 @@ fn is_look(parts: &Parts, json: &Value) -> bool {
             && json["metadata"].as_object().is_some_and(binds))
 }
 
+/// Whether the API server refuses a change because the object is immutable.
+fn is_fixed(before: &Value, after: &Value) -> bool {
+    let is_other = |member: &str| before.get(member) != after.get(member);
+    before["immutable"] == true && ["immutable", "data", "binaryData"].into_iter().any(is_other)
+}
+
+/// A creation of which nothing is stored: whether the name is taken is looked at last.
+fn dry_run(server: &Server, record: &mut Record, object: &str, json: &Value) -> (u16, Value) {
+    let namespace = object.split('/').nth(4).unwrap();
+    record.dry_runs.push(shown(object));
+    assert!(is_of_distribution(json), "the policy: {json}");
+    if record.full.iter().any(|full| full == namespace) {
+        return refusal(403, "exceeded quota");
+    }
+    if record.fills_up {
+        record.full.push(namespace.to_owned());
+    }
+    if !server.objects.contains_key(object) {
+        return (201, json.clone());
+    }
+    let (code, mut answer) = refusal(409, "it exists already");
+    answer["reason"] = "AlreadyExists".into();
+    (code, answer)
+}
+
+/// A creation.
+fn create(server: &mut Server, record: &mut Record, parts: &Parts, json: Value) -> (u16, Value) {
+    let path = parts.uri.path();
+    let namespace = path.split('/').nth(4).unwrap();
+    let object = format!("{path}/{}", json["metadata"]["name"].as_str().unwrap());
+    if parts.uri.query() == Some("dryRun=All") {
+        return dry_run(server, record, &object, &json);
+    }
+    let is_full = record.full.iter().any(|full| full == namespace);
+    if server.objects.contains_key(&object) && !is_full {
+        return refusal(409, "it exists already");
+    }
+    record.writes.push(format!("create {}", shown(&object)));
+    // Quotas are asked before anybody looks whether there is such an object.
+    if is_full {
+        return refusal(403, "exceeded quota");
+    }
+    match server.objects.get(&format!("/api/v1/namespaces/{namespace}")).filter(|_| record.has_namespaces) {
+        None if record.has_namespaces => return refusal(404, "the namespace is not found"),
+        Some(there) if !there["metadata"]["deletionTimestamp"].is_null() => {
+            return refusal(403, "unable to create new content because the namespace is being terminated");
+        }
+        Some(_) | None => {}
+    }
+    assert!(is_of_distribution(&json), "the policy: {json}");
+    let mut made = json;
+    made["metadata"]["namespace"] = namespace.into();
+    server.answer(parts, made.to_string().as_bytes())
+}
+
 /// What the API server does with requests for Secrets and ConfigMaps; of Secrets there is nothing but writes.
 fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) -> (u16, Value) {
     let path = parts.uri.path();
@@ -81,7 +144,7 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
     if path.split('/').nth(4).is_some_and(|namespace| record.broken.iter().any(|broken| broken == namespace)) {
         return refusal(500, "failed calling webhook");
     }
-    let is_look = is_look(parts, &json);
+    let is_look = is_look(parts, &json) || parts.uri.query() == Some("dryRun=All");
     if !is_look && let Some(left) = &mut record.writes_left {
         match left.checked_sub(1) {
             Some(fewer) => *left = fewer,
@@ -89,28 +152,7 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
         }
     }
     if parts.method == Method::POST {
-        let namespace = path.split('/').nth(4).unwrap();
-        let object = format!("{path}/{}", json["metadata"]["name"].as_str().unwrap());
-        let is_full = record.full.iter().any(|full| full == namespace);
-        if server.objects.contains_key(&object) && !is_full {
-            return refusal(409, "it exists already");
-        }
-        record.writes.push(format!("create {}", shown(&object)));
-        // Quotas are asked before anybody looks whether there is such an object.
-        if is_full {
-            return refusal(403, "exceeded quota");
-        }
-        match server.objects.get(&format!("/api/v1/namespaces/{namespace}")).filter(|_| record.has_namespaces) {
-            None if record.has_namespaces => return refusal(404, "the namespace is not found"),
-            Some(there) if !there["metadata"]["deletionTimestamp"].is_null() => {
-                return refusal(403, "unable to create new content because the namespace is being terminated");
-            }
-            Some(_) | None => {}
-        }
-        assert!(is_of_distribution(&json), "the policy: {json}");
-        let mut made = json;
-        made["metadata"]["namespace"] = namespace.into();
-        return server.answer(parts, made.to_string().as_bytes());
+        return create(server, record, parts, json);
     }
     let there = server.objects.get(path).map(|object| Value::clone(object));
     let is_json_patch = json.is_array();
@@ -128,6 +170,13 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
     if json.get("type").is_some_and(|type_| object["type"] != *type_) {
         return refusal(422, "type: field is immutable");
     }
+    if parts.method == Method::PATCH && !is_json_patch {
+        let mut after = object.clone();
+        json_patch::merge(&mut after, &json);
+        if is_fixed(&object, &after) {
+            return refusal(422, IMMUTABLE);
+        }
+    }
     if is_json_patch {
         let patch: json_patch::Patch = serde_json::from_value(json).unwrap();
         let before = object.clone();
@@ -135,6 +184,9 @@ fn answer(server: &mut Server, record: &mut Record, parts: &Parts, body: &[u8]) 
             return refusal(422, "the server rejected our request due to an error in our request");
         }
         assert!(!is_look || before == object, "it only tests");
+        if is_fixed(&before, &object) {
+            return refusal(422, IMMUTABLE);
+        }
     }
     if !is_of_distribution(&object) {
         let message =
@@ -456,7 +508,8 @@ async fn a_change_that_one_patch_for_all_copies_cannot_make_is_made_all_the_same
     assert_eq!(world.condition("d", "Ready")["reason"], "CopyTerminating");
 }
 
-/// Between the two writes the process ends, or the second one is refused; and a finalizer may hold the copy that goes.
+/// Between the two writes the process ends, or others take the room of the second one; and a finalizer may hold the copy that
+/// goes.
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_another_type_is_made_anew_whatever_comes_in_between() {
     for held in [false, true] {
@@ -466,7 +519,7 @@ async fn a_copy_of_another_type_is_made_anew_whatever_comes_in_between() {
             world.distribution("d", in_namespaces(secret(), &["a"]));
             world.settle("d").await;
             if refused {
-                lock(&world.record).full = vec!["a".into()];
+                lock(&world.record).fills_up = true;
             } else {
                 // The answer to the patch, and that to the deletion.
                 lock(&world.record).writes_left = Some(2);
@@ -477,7 +530,10 @@ async fn a_copy_of_another_type_is_made_anew_whatever_comes_in_between() {
             world.change("d", json!({"resource": {"type": "example.com/t"}}));
             let _ = world.look("d").await;
             assert_eq!(world.find("a/secrets/s"), None, "it was deleted, and none has been made");
-            lock(&world.record).full.clear();
+            {
+                let mut record = lock(&world.record);
+                (record.full, record.fills_up) = Default::default();
+            }
             if !refused {
                 lock(&world.record).writes_left = None;
                 world.controller.memories.clear();
@@ -488,6 +544,77 @@ async fn a_copy_of_another_type_is_made_anew_whatever_comes_in_between() {
             assert_eq!(world.condition("d", "Ready")["status"], "True");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_can_change_stays_until_a_new_one_would_be_accepted() {
+    let fixed = |mut resource: Value| {
+        resource["immutable"] = true.into();
+        resource
+    };
+    for (resource, of, change) in [
+        (secret(), "secrets/s", json!({"type": "example.com/t"})),
+        (fixed(secret()), "secrets/s", json!({"stringData": {"k": "w"}})),
+        (fixed(config_map()), "configmaps/c", json!({"data": {"k": "w"}})),
+        (fixed(config_map()), "configmaps/c", json!({"immutable": null})),
+    ] {
+        let world = World::new();
+        world.namespaces(&["a", "b"]);
+        world.distribution("d", in_namespaces(resource, &["a", "b"]));
+        world.settle("d").await;
+        world.writes();
+        // A look gives a version of its own here.
+        let at = |namespace: &str| {
+            let mut object = world.find(&format!("{namespace}/{of}")).unwrap();
+            object["metadata"]["resourceVersion"] = Value::Null;
+            object
+        };
+        let before = at("a");
+        lock(&world.record).full = vec!["a".into()];
+        world.change("d", json!({"resource": change}));
+        world.settle("d").await;
+        let wanted = ["create b", "delete b", "patch a", "patch b"].map(|write| format!("{write}/{of}"));
+        assert_eq!((world.writes(), at("a")), (wanted.to_vec(), before.clone()), "{change}");
+        assert_eq!(lock(&world.record).dry_runs.len(), 2, "one each: {change}");
+        let failed = world.condition("d", "UpdateResourceFailed");
+        assert_eq!((&failed["failedNamespace"], &world.status("d")["succeeded"]), (&json!(["a"]), &json!(1)));
+        let why = failed["reason"].as_str().unwrap();
+        assert!(why.contains("the old copy stays, a dry run of the new one failed: exceeded quota"), "{why}");
+        // There is room again.
+        lock(&world.record).full.clear();
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        world.settle("d").await;
+        let writes = world.writes();
+        for write in ["create a", "delete a"] {
+            assert!(writes.contains(&format!("{write}/{of}")), "{writes:?}");
+        }
+        for member in ["type", "immutable", "data"] {
+            assert_eq!(at("a").get(member), at("b").get(member), "{change}");
+        }
+        assert_ne!(at("a")["metadata"]["uid"], before["metadata"]["uid"]);
+        assert_eq!(world.condition("d", "Ready")["status"], "True");
+        // Labels can be changed.
+        world.change("d", json!({"resource": {"metadata": {"labels": {"l": "1"}}}}));
+        world.settle("d").await;
+        assert!(world.writes().iter().all(|write| write.starts_with("patch")), "{change}");
+        assert_eq!(at("a")["metadata"]["labels"], json!({"l": "1"}));
+    }
+}
+
+/// Others change a copy between the look at it and its deletion.
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_replaced_only_in_the_version_that_was_read() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("d", in_namespaces(secret(), &["a"]));
+    world.settle("d").await;
+    world.change("d", json!({"resource": {"type": "example.com/t"}}));
+    lock(&world.server).faults.extend([Fault::Error(409)]);
+    world.look("d").await.unwrap();
+    assert_eq!(world.find("a/secrets/s").unwrap()["type"], "Opaque", "the deletion has met another version");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.settle("d").await;
+    assert_eq!(world.find("a/secrets/s").unwrap()["type"], "example.com/t");
 }
 
 #[tokio::test]

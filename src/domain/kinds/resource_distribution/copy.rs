@@ -210,14 +210,25 @@ pub fn patch(object: &Value, metadata: &ObjectMeta, content: &Content, of: Distr
     Some(patch)
 }
 
-/// Whether an object is a Secret of another type than the content has. Of a Secret that is there nobody can change it.
-pub fn has_other_type(object: &Value, content: &Content) -> bool {
-    content.kind == ResourceKind::Secret && content.body.get("type").is_some_and(|type_| object["type"] != *type_)
+/// Whether nobody can change a copy into what it should be: a Secret has another type, or the copy is immutable and its content
+/// has changed. What admission makes of a new copy is no reason: it would be replaced for ever.
+pub fn has_to_be_replaced(object: &Value, content: &Content) -> bool {
+    let there = body_of(content.kind, object);
+    if there.get("type") != content.body.get("type") {
+        return true;
+    }
+    if object["immutable"] != true || there == content.body {
+        return false;
+    }
+    let is_other = |member: &str| there.get(member) != content.body.get(member);
+    let is_made_immutable = !content.body.contains_key("immutable");
+    object["metadata"]["annotations"][labels::DISTRIBUTED_HASH] != content.hash
+        || (is_made_immutable && (is_other("data") || is_other("binaryData")))
 }
 
 /// The JSON patch that makes a copy as it should be without having read it, the same for all copies. It fails unless the
-/// object is a copy as [`new`] makes it, and of the same type: labels and annotations of others stay, and what finalizers lack
-/// is for [`patch`], which sees the answer.
+/// object is a copy as [`new`] makes it, of the same type and not immutable, unless it stays so: labels and annotations of
+/// others stay, and what finalizers lack is for [`patch`], which sees the answer.
 pub fn renewal(content: &Content, of: Distributor<'_>) -> Value {
     let annotation = |key: &str| format!("/metadata/annotations/{}", escaped(key));
     let operation = |op: &str, path: String, value: Value| json!({"op": op, "path": path, "value": value});
@@ -242,6 +253,11 @@ pub fn renewal(content: &Content, of: Distributor<'_>) -> Value {
     };
     let missing = emptied.iter().filter(|member| !content.body.contains_key(**member));
     patch.extend(missing.map(|member| operation("add", format!("/{member}"), json!({}))));
+    if !content.body.contains_key("immutable") {
+        // Nothing changes where it is missing, and what is not there cannot be removed.
+        patch.push(operation("add", "/immutable".into(), json!(false)));
+        patch.push(json!({"op": "remove", "path": "/immutable"}));
+    }
     let members = content.body.iter().filter(|(member, _)| *member != "type");
     patch.extend(members.map(|(member, value)| operation("add", format!("/{member}"), value.clone())));
     patch.into()

@@ -404,10 +404,39 @@ fn a_secret_of_another_type_has_to_be_made_anew() {
     for (there, content, is_other) in
         [(&opaque, &opaque, false), (&other, &other, false), (&opaque, &other, true), (&other, &opaque, true)]
     {
-        assert_eq!(copy::has_other_type(&stored(there), content), is_other);
+        assert_eq!(copy::has_to_be_replaced(&stored(there), content), is_other);
     }
     let map = Content::of_resource(&config_map(json!({"k": "v"}))).unwrap();
-    assert!(!copy::has_other_type(&stored(&map), &map), "only Secrets have one");
+    assert!(!copy::has_to_be_replaced(&stored(&map), &map), "only Secrets have one");
+}
+
+#[test]
+fn an_immutable_copy_has_to_be_made_anew_for_another_content_and_not_for_what_admission_made_of_it() {
+    let of = |immutable: bool, value: &str, label: &str| {
+        let change = json!({"immutable": immutable, "metadata": {"labels": {"l": label}}});
+        Content::of_resource(&changed(config_map(json!({"k": value})), change)).unwrap()
+    };
+    let (fixed, free) = (of(true, "v", "1"), of(false, "v", "1"));
+    let immutable = json!({"immutable": true});
+    let data = json!({"data": {"k": "x"}});
+    let both = json!({"immutable": true, "data": {"k": "x"}});
+    for (what, there, change, wanted, is_replaced) in [
+        ("nothing", &fixed, json!({}), &fixed, false),
+        ("other labels", &fixed, json!({}), &of(true, "v", "2"), false),
+        ("other data", &fixed, json!({}), &of(true, "w", "1"), true),
+        ("no longer immutable", &fixed, json!({}), &free, true),
+        ("other data of one that is not", &free, json!({}), &of(true, "w", "1"), false),
+        ("somebody made it immutable", &free, immutable, &free, false),
+        ("and has changed it before", &free, both, &free, true),
+        ("admission wrote other data", &fixed, data, &fixed, false),
+    ] {
+        let there = changed(stored(there), change);
+        assert_eq!(copy::has_to_be_replaced(&there, wanted), is_replaced, "{what}");
+        // The one patch for all is refused then, and has not noted that it has been done.
+        let after = renewed(&there, wanted).unwrap_or_default();
+        let is_kept = ["immutable", "data"].iter().all(|member| after.get(member) == there.get(member));
+        assert!(!is_replaced || !is_kept, "{what}: {after}");
+    }
 }
 
 #[test]
