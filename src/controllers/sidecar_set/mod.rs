@@ -61,6 +61,7 @@ use crate::{
         pass::{Memories, Pass},
         pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
+        retry::jitter,
         revisions::Revisions,
         shutdown::Shutdown,
         status_writer::StatusWriter,
@@ -94,8 +95,9 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "sidecarset-controller";
 /// When to look again for the node of a Pod that no watch has brought.
 const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
-/// Between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which are written a
-/// second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
+/// The shortest time between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which
+/// are written a second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods. Up to half
+/// as much is added, so that the passes of SidecarSets with the same Pods do not stay at the same moment.
 const AT_REST: Duration = Duration::from_secs(1);
 
 struct Controller {
@@ -126,8 +128,8 @@ struct SidecarMemory {
     generation: i64,
     /// How many Pods have its containers.
     pods: usize,
-    /// When the last pass ended, if nothing was to be done with any Pod.
-    rests_since: Option<Duration>,
+    /// Until when news of Pods wait, if the last pass had nothing to do with any.
+    rests_until: Option<Duration>,
     /// Its revisions.
     seen: LastRevisions,
     /// UIDs of the Pods whose lack of them an event has reported.
@@ -140,7 +142,7 @@ struct SidecarMemory {
 impl SidecarMemory {
     /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
     fn pause(&self, now: Duration) -> Duration {
-        let rest = self.rests_since.map_or(Duration::ZERO, |since| AT_REST.saturating_sub(now.saturating_sub(since)));
+        let rest = self.rests_until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
         wake::pause(self.pods).max(rest)
     }
 }
@@ -313,7 +315,8 @@ impl Controller {
         }
         let is_repairing = matches!(facts.repair, Some(status::Repair::UnderWay(_)));
         if plan.is_at_rest() && !is_repairing && !pass.again && pass.error.is_none() {
-            self.memories.with(&job.key, |memory| memory.rests_since = Some(clock::now().mono));
+            let until = clock::now().mono + AT_REST + jitter(AT_REST / 2);
+            self.memories.with(&job.key, |memory| memory.rests_until = Some(until));
         }
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
@@ -323,7 +326,7 @@ impl Controller {
         self.memories.enter(&job.key, job.set.uid());
         let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
-            memory.rests_since = None;
+            memory.rests_until = None;
             memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
             let recorded = usize::try_from(job.before.not_upgradable_pods).unwrap_or_default();
             memory.not_upgradable.get_or_insert(recorded);
