@@ -31,6 +31,7 @@ mod merge;
 mod pod_level;
 
 pub use container::twins;
+pub use fields::ApiServer;
 pub use pod_level::PodLevel;
 
 /// The most SidecarSets that one Pod gets.
@@ -72,6 +73,8 @@ pub struct LeftOut {
 pub struct Settings {
     /// Whether containers are sorted by name; otherwise they stand as their SidecarSets have them.
     pub sorted: bool,
+    /// Which fields the API server has, and refuses.
+    pub api_server: ApiServer,
     /// For the notes on the Pod.
     pub now: Timestamp,
 }
@@ -157,14 +160,15 @@ fn attempt(pod: &Value, sets: &[&Set<'_>], settings: Settings) -> Result<Attempt
     init.iter_mut()
         .chain(&mut regular)
         .filter(|slot| slot.set.is_some())
-        .for_each(|slot| fields::relieve(spec, &mut slot.value));
+        .for_each(|slot| fields::relieve(spec, &mut slot.value, settings.api_server));
     let of_set = |i: usize| sets.get(i).map_or_else(PodLevel::default, |set| set.pod_level);
     let (resources, remarks) = pod_level::adjust(spec, &mut init, &mut regular, of_set);
     let all: BTreeMap<&str, &Value> =
         items(spec, "volumes").chain(&volumes).map(|volume| (name(volume), volume)).collect();
     let reads_priorities = annotations.get(LAUNCH_PRIORITY).is_none_or(|priority| *priority != LAUNCH_PRIORITY_ORDERED);
+    let surroundings = fields::Surroundings::of(spec, &annotations, settings.api_server);
     checks::given(&pod["metadata"]["annotations"], &annotations, sets, (&init, &regular))
-        .and_then(|()| checks::first(spec, &annotations, (&init, &regular), &all, reads_priorities))
+        .and_then(|()| checks::first(spec, &surroundings, (&init, &regular), &all, reads_priorities))
         .map_err(|(i, conflict)| (i, conflict.to_string()))?;
 
     let notes = noted(&annotations, sets, settings.now);
