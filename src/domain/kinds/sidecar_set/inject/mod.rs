@@ -92,11 +92,11 @@ pub struct Outcome {
     pub remarks: Vec<String>,
 }
 
-/// Whether a Pod gets sidecars at all: not one that has ended, and not the image of a Pod that kubelet runs from a file.
+/// Whether a new Pod gets sidecars at all: not the image of one that kubelet runs from a file. A phase that its creator writes says
+/// nothing: the API server makes it Pending after admission, so that it would be a way around sidecars that are required.
 pub fn is_open(pod: &Value) -> bool {
-    let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let is_mirror = !pod["metadata"]["annotations"][STATIC_POD_MIRROR].is_null();
-    pod["spec"].is_object() && pod["metadata"].is_object() && !has_ended && !is_mirror
+    pod["spec"].is_object() && pod["metadata"].is_object() && !is_mirror
 }
 
 /// What is to be done with a new Pod. `left_out` are SidecarSets for it of which no revision could be had.

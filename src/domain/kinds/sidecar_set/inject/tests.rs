@@ -799,10 +799,14 @@ fn pull_secrets_are_added_once() {
 }
 
 #[test]
-fn pods_that_have_ended_and_mirrors_get_nothing() {
+fn mirrors_get_nothing_and_a_phase_that_the_creator_writes_changes_nothing() {
     assert!(is_open(&pod()));
+    for phase in ["Pending", "Succeeded", "Failed"] {
+        let mut said = pod();
+        said["status"] = json!({"phase": phase});
+        assert!(is_open(&said), "the API server makes it Pending: {phase}");
+    }
     for (path, value) in [
-        ("status", json!({"phase": "Succeeded"})),
         ("spec", json!(1)),
         ("metadata", json!(null)),
         ("metadata", json!({"annotations": {"kubernetes.io/config.mirror": "x"}})),
