@@ -16,6 +16,7 @@
 mod apply;
 mod index;
 mod marker;
+mod owner;
 mod spec;
 mod view;
 
@@ -32,6 +33,7 @@ use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
 
 use self::{
     index::{Index, Selected},
+    owner::Unowned,
     spec::LeftOut,
     view::NodeProbes,
 };
@@ -105,6 +107,7 @@ struct Controller {
     outdated: Mutex<HashMap<ObjectKey, Outdated>>,
     /// What does not fit into the NodePodProbe of each node that has been looked at.
     left_out: Mutex<HashMap<Arc<str>, Arc<LeftOut>>>,
+    unowned: Mutex<Unowned>,
     /// Everything has been listed.
     is_ready: AtomicBool,
     /// EnablePodProbeMarkerOnServerless.
@@ -131,6 +134,7 @@ impl Controller {
             ports: Mutex::default(),
             outdated: Mutex::default(),
             left_out: Mutex::default(),
+            unowned: Mutex::default(),
             is_ready: AtomicBool::new(false),
             serverless: context.gates.enabled(gate::SERVERLESS_PROBES),
         }

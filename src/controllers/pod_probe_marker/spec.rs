@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -17,6 +17,7 @@ use super::{
     AFTER_WATCHED_CONFLICT, COUNT_PAUSE, Controller, NodeFacts, lock,
     marker::is_deleting,
     node_key,
+    owner::owner,
     view::{Entry, NodeProbes},
 };
 use crate::{
@@ -210,16 +211,6 @@ fn without_what_goes(stored: &[PodProbe], wanted: &[PodProbe]) -> Vec<PodProbe> 
     left
 }
 
-fn owner(node: &str, facts: &NodeFacts) -> OwnerReference {
-    OwnerReference {
-        api_version: "v1".into(),
-        kind: "Node".into(),
-        name: node.to_owned(),
-        uid: facts.uid.clone(),
-        ..OwnerReference::default()
-    }
-}
-
 impl Controller {
     /// Writes what has to be probed on a node, if that is not there already.
     pub(super) async fn write_spec(&self, mut plan: Plan<'_>) -> kube::Result<Requeue> {
@@ -257,24 +248,6 @@ impl Controller {
         Ok(written.map_or(Requeue::After(AFTER_WATCHED_CONFLICT), |_| Requeue::Await))
     }
 
-    /// Gives the object of a node its Node as owner, which OpenKruise does not: nothing would remove it with the Node.
-    ///
-    /// A write of its own: where an admission plugin refuses owners to whoever may not delete the object, probes still
-    /// change.
-    pub(super) async fn own(&self, node: &str) -> kube::Result<Requeue> {
-        let Some(probes) = self.probes.get(&node_key(node)).filter(|probes| !probes.is_owned) else {
-            return Ok(Requeue::Await);
-        };
-        // Without its Node nobody can own it.
-        let Some(found) = self.context.nodes.find(node).await? else { return Ok(Requeue::Await) };
-        let meta = &probes.metadata;
-        let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version,
-            "ownerReferences": [owner(node, &NodeFacts::of(&found))] } });
-        let api: Api<NodePodProbe> = Api::all(self.context.client.clone());
-        let written = self.take(api.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await)?;
-        Ok(written.map_or(Requeue::After(AFTER_WATCHED_CONFLICT), |_| Requeue::Await))
-    }
-
     /// None: the object has changed meanwhile.
     async fn put(
         &self,
@@ -290,7 +263,7 @@ impl Controller {
     }
 
     /// Takes over the answer to a write of a NodePodProbe. None: it has changed, or is gone.
-    fn take(&self, result: kube::Result<NodePodProbe>) -> kube::Result<Option<NodePodProbe>> {
+    pub(super) fn take(&self, result: kube::Result<NodePodProbe>) -> kube::Result<Option<NodePodProbe>> {
         match result {
             Ok(written) => {
                 self.probes.upsert(written.clone().into());

@@ -20,6 +20,8 @@ struct Server {
     refuse: Option<(String, u16)>,
     /// As the admission plugin OwnerReferencesPermissionEnforcement of who may not delete.
     refuses_owners: bool,
+    /// How often it has.
+    owners_refused: usize,
     version: u64,
     /// Bytes of the largest object that is taken; 0 for any.
     most: usize,
@@ -49,6 +51,7 @@ fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
         return failed(*code);
     }
     if server.refuses_owners && parts.method == Method::PATCH && !patch["metadata"]["ownerReferences"].is_null() {
+        server.owners_refused += 1;
         return failed(403);
     }
     server.writes.push(format!("{} {path}", parts.method));
@@ -442,8 +445,8 @@ async fn an_object_of_openkruise_gets_its_node_as_owner_and_stays_as_it_is() {
     }
 }
 
-#[tokio::test]
-async fn an_owner_that_is_refused_holds_up_no_probe() {
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_refused_holds_up_no_probe_and_is_tried_again_later_each_time() {
     let fixture = Fixture::new();
     fixture.put(
         NODE,
@@ -451,10 +454,21 @@ async fn an_owner_that_is_refused_holds_up_no_probe() {
         "metadata": {"name": "n1", "uid": "o", "resourceVersion": "1"}, "spec": {}}),
     );
     lock(&fixture.server).refuses_owners = true;
-    fixture.go_on().await;
-    assert_eq!(fixture.entries(), ["m#a"]);
+    // However often the node is looked at.
+    fixture.settle().await;
+    assert_eq!((fixture.entries(), lock(&fixture.server).owners_refused), (vec!["m#a".to_owned()], 1));
     assert_eq!(fixture.get(NODE)["metadata"]["ownerReferences"], Value::Null);
+    for (pause, refused) in [(8, 1), (3, 2), (15, 2), (6, 3), (35, 3), (6, 4)] {
+        tokio::time::advance(Duration::from_secs(pause)).await;
+        fixture.settle().await;
+        assert_eq!(lock(&fixture.server).owners_refused, refused, "{pause} s later");
+    }
+    // A result is shown meanwhile.
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.settle().await;
+    assert_eq!(fixture.labels(), json!({"app": "web", "a": "yes"}));
     lock(&fixture.server).refuses_owners = false;
+    tokio::time::advance(Duration::from_secs(81)).await;
     fixture.settle().await;
     assert_eq!(fixture.get(NODE)["metadata"]["ownerReferences"][0]["uid"], "node");
 }

@@ -3,7 +3,8 @@
 //! - Watches: SidecarSets, Namespaces, and the names of ControllerRevisions with a custom version in our own namespace, in
 //!   every replica of the webhook.
 //! - Reads: the ControllerRevision that a SidecarSet pins, or a list of those with its custom version, and a Namespace that the
-//!   watch has not brought yet; each within a second, and those of several SidecarSets at the same time.
+//!   watch has not brought yet; each within a second, and those of several SidecarSets at the same time. The version of the API
+//!   server, every few minutes.
 //! - Never: writes anything.
 //!
 //! The rules are [`crate::domain::kinds::sidecar_set`]. What cannot be injected is left out of a Pod, with the reason, and
@@ -43,9 +44,11 @@ use crate::{
     webhook::announced::ANY,
 };
 
+mod api_server;
 mod known;
 mod pinned;
 
+use api_server::Server;
 use known::{Entry, Indexed, NamespaceView, WireSidecarSet};
 use pinned::{PinError, Pinned, Restored};
 
@@ -104,6 +107,7 @@ pub struct Sidecars {
     /// Held while the namespaces are published: of two writers the later one knows more.
     publishing: Mutex<()>,
     pinned: Pinned,
+    api_server: Server,
     scope: watch::Sender<Option<BTreeSet<String>>>,
     injections: Family<InjectionLabels, Counter>,
 }
@@ -168,6 +172,7 @@ impl Sidecars {
     pub fn new(client: Client, gates: &FeatureGates, namespace: Arc<str>) -> Arc<Self> {
         Arc::new(Self {
             pinned: Pinned::new(client.clone(), namespace),
+            api_server: Server::new(client.clone()),
             client,
             begun: clock::now().mono,
             sorted: gates.enabled(gate::SORT_SIDECARS),
@@ -201,7 +206,7 @@ impl Sidecars {
             self.sets.wait_synced().await;
             self.publish_namespaces();
         };
-        tokio::join!(sets, namespaces, self.pinned.follow(), first);
+        tokio::join!(sets, namespaces, self.pinned.follow(), self.api_server.follow(), first);
     }
 
     /// These and no others are known.
@@ -406,7 +411,7 @@ impl Sidecars {
             }
         }
         let sets: Vec<Set<'_>> = chosen.iter().map(Chosen::set).collect();
-        let settings = Settings { sorted: self.sorted, now: clock::now().wall };
+        let settings = Settings { sorted: self.sorted, api_server: self.api_server.version(), now: clock::now().wall };
         Ok(inject::inject(pod, &sets, left_out, settings))
     }
 

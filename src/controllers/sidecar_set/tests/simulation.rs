@@ -220,7 +220,8 @@ impl Around {
             .collect();
         // A trial is of a Pod that has the containers of others already.
         let is_trial = !pod["metadata"]["annotations"][labels::TRIAL].is_null();
-        let outcome = inject::inject(pod, &sets, Vec::new(), Settings { sorted: false, now: clock::now().wall });
+        let settings = Settings { sorted: false, api_server: None, now: clock::now().wall };
+        let outcome = inject::inject(pod, &sets, Vec::new(), settings);
         assert!(is_trial || outcome.left_out.is_empty(), "{:?}", outcome.left_out);
         let patch: json_patch::Patch = serde_json::from_value(outcome.patch.into()).unwrap();
         json_patch::patch(pod, &patch).unwrap();

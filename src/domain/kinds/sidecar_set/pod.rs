@@ -135,7 +135,7 @@ impl<'a> SidecarPod<'a> {
             self.view.container_status(name).is_some_and(|status| status.ready) && !self.is_consistent(spec, name)
         });
         let twins_rest =
-            spec.sidecars.iter().all(|sidecar| self.resting(sidecar).is_none_or(|resting| resting.is_empty));
+            spec.sidecars.iter().all(|sidecar| self.resting(spec, sidecar).is_none_or(|resting| resting.is_empty));
         let note = self.notes.hashes.get(&spec.name);
         let standing = match note {
             Some(note) if note.hash == spec.hashes.hash => Standing::Updated,
@@ -244,17 +244,31 @@ impl<'a> SidecarPod<'a> {
     }
 
     /// The twin that is not at work.
-    fn resting(&self, sidecar: &Sidecar) -> Option<Resting> {
+    fn resting(&self, spec: &Spec, sidecar: &Sidecar) -> Option<Resting> {
         let empty = sidecar.empty_image.as_ref()?;
         let working = self.notes.working.get(&sidecar.name)?;
         let name = sidecar.twins().into_iter().find(|twin| twin != working)?;
-        let is_empty = self.view.container(&name).is_some_and(|container| *container.image == **empty);
+        let is_empty = self.view.container(&name).is_some_and(|container| {
+            *container.image == **empty || self.was_empty(spec, working, &container.image)
+        });
         Some(Resting { name, is_empty })
+    }
+
+    /// Whether a Pod was made with other containers, and this was the empty image then: it is that of a twin that has never
+    /// worked, or the one that the working twin had before its turn. Such a twin rests. A reset to the image that is empty now
+    /// would change all Pods at once, and no update in place gets them to the containers as they are now.
+    fn was_empty(&self, spec: &Spec, working: &str, image: &str) -> bool {
+        let note = self.notes.hashes_without_image.get(&spec.name);
+        let is_other = note.is_some_and(|note| note.hash != spec.hashes.without_image);
+        let Some(states) = self.states.as_ref().filter(|_| is_other) else { return false };
+        let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(working));
+        before.is_none_or(|before| before.image == image)
     }
 
     /// Whether the new twin is at work, so that the old one can go.
     fn may_reset(&self, spec: &Spec, is_in_service: bool) -> bool {
-        let resting: Vec<String> = spec.sidecars.iter().filter_map(|s| self.resting(s)).map(|twin| twin.name).collect();
+        let resting = spec.sidecars.iter().filter_map(|sidecar| self.resting(spec, sidecar));
+        let resting: Vec<String> = resting.map(|twin| twin.name).collect();
         let is_resting = |name: &str| resting.iter().any(|resting| resting == name);
         let mut others = spec.sidecars.iter().flat_map(Sidecar::names).filter(|name| !is_resting(name));
         let runs = others.all(|name| self.is_consistent(spec, &name));

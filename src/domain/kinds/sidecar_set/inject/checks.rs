@@ -90,7 +90,7 @@ pub(super) enum Conflict {
 /// `reads_priorities`: the variables of containers say in which order they start.
 pub(super) fn first(
     spec: &Value,
-    annotations: &Map<String, Value>,
+    surroundings: &Surroundings<'_>,
     (init, regular): (&[Slot], &[Slot]),
     volumes: &BTreeMap<&str, &Value>,
     reads_priorities: bool,
@@ -105,7 +105,6 @@ pub(super) fn first(
             return Err((set, Conflict::Name(name(&slot.value).to_owned())));
         }
     }
-    let surroundings = Surroundings::of(spec, annotations);
     for slot in init.iter().chain(regular) {
         let Some(set) = slot.set else { continue };
         uses(&slot.value, volumes).map_err(|conflict| (set, conflict))?;

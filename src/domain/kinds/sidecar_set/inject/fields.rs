@@ -26,6 +26,15 @@ const GRACE_SECONDS: i64 = 30;
 const WINDOWS: &str = "the Pod is for Windows";
 const LINUX: &str = "the Pod is for Linux";
 
+/// Major and minor number of the API server's version; None: it is not known.
+pub type ApiServer = Option<(u32, u32)>;
+/// From this version on API servers refuse devices where `hostUsers` is false; those before take them.
+const REFUSES_DEVICES: (u32, u32) = (1, 34);
+/// Before these versions the gate of the field is off by default, and API servers drop it: in any Pod, also in one where they
+/// refuse it when the gate is on.
+const HAS_PROC_MOUNT: (u32, u32) = (1, 33);
+const HAS_CLAIMS: (u32, u32) = (1, 34);
+
 /// A field, and why the Pod cannot have it.
 pub(super) type Misfit = (String, &'static str);
 
@@ -33,15 +42,23 @@ pub(super) type Misfit = (String, &'static str);
 pub(super) struct Surroundings<'a> {
     spec: &'a Value,
     annotations: &'a Map<String, Value>,
+    api_server: ApiServer,
     /// Its own containers are processes of a Windows host.
     is_host_process: bool,
 }
 
 impl<'a> Surroundings<'a> {
     /// Of a Pod as its author wrote it, with the annotations that it is to have.
-    pub(super) fn of(spec: &'a Value, annotations: &'a Map<String, Value>) -> Self {
+    pub(super) fn of(spec: &'a Value, annotations: &'a Map<String, Value>, api_server: ApiServer) -> Self {
         let mut own = items(spec, "containers").chain(items(spec, "initContainers"));
-        Self { spec, annotations, is_host_process: own.any(|container| is_host_process(spec, container)) }
+        let is_host_process = own.any(|container| is_host_process(spec, container));
+        Self { spec, annotations, api_server, is_host_process }
+    }
+
+    /// Whether an API server of the cluster may refuse devices where `hostUsers` is false. They are at most one minor version
+    /// apart, and another one than has told its version may judge the Pod.
+    fn may_refuse_devices(&self) -> bool {
+        self.api_server.is_none_or(|(major, minor)| (major, minor.saturating_add(1)) >= REFUSES_DEVICES)
     }
 
     fn system(&self) -> Option<&'a str> {
@@ -106,7 +123,6 @@ impl<'a> Surroundings<'a> {
         let (spec, security) = (self.spec, &container["securityContext"]);
         let mut mounts = items(container, "volumeMounts");
         let mut claims = items(&container["resources"], "claims").map(name);
-        let has_claim = |wanted: &str| items(spec, "resourceClaims").any(|claim| name(claim) == wanted);
         let is_hidden = |mount: &Value| mount["mountPropagation"] == "Bidirectional" && security["privileged"] != true;
         let image = container["image"].as_str().unwrap_or_default();
         let hosts_users = spec["hostUsers"] != false;
@@ -116,11 +132,11 @@ impl<'a> Surroundings<'a> {
             ("securityContext.windowsOptions.hostProcess", "all containers of a Pod are such processes, or none is")
         } else if security["procMount"] == "Unmasked" && hosts_users {
             ("securityContext.procMount", "hostUsers of the Pod is not false")
-        } else if items(container, "volumeDevices").next().is_some() && !hosts_users {
+        } else if !hosts_users && items(container, "volumeDevices").next().is_some() && self.may_refuse_devices() {
             ("volumeDevices", "hostUsers of the Pod is false")
         } else if mounts.any(is_hidden) {
             ("volumeMounts", "only a privileged container can mount with the propagation Bidirectional")
-        } else if claims.any(|claim| !has_claim(claim)) {
+        } else if claims.any(|claim| !has_claim(spec, claim)) {
             ("resources.claims", "the Pod has no such claim")
         } else if needs_amount(&container["resources"]) {
             ("resources", "huge pages need an amount of cpu or memory beside them")
@@ -130,9 +146,16 @@ impl<'a> Surroundings<'a> {
     }
 }
 
+/// Whether a Pod has a claim of this name.
+fn has_claim(spec: &Value, wanted: &str) -> bool {
+    items(spec, "resourceClaims").any(|claim| name(claim) == wanted)
+}
+
 /// Takes out of a sidecar what API servers drop while a gate of theirs is off, and refuse in this Pod when it is on: a signal where
-/// the Pod does not say its operating system, and restarts for a resize where it restarts nothing.
-pub(super) fn relieve(spec: &Value, sidecar: &mut Value) {
+/// the Pod does not say its operating system, and restarts for a resize where it restarts nothing; before the versions that
+/// have the gate on, all of `/proc` where the Pod has the users of its node, and claims that it lacks.
+pub(super) fn relieve(spec: &Value, sidecar: &mut Value, api_server: ApiServer) {
+    let is_before = |version: (u32, u32)| api_server.is_some_and(|api_server| api_server < version);
     if spec["os"]["name"].is_null()
         && let Some(lifecycle) = sidecar.get_mut("lifecycle").and_then(Value::as_object_mut)
     {
@@ -142,6 +165,19 @@ pub(super) fn relieve(spec: &Value, sidecar: &mut Value) {
         && let Some(policies) = sidecar.get_mut("resizePolicy").and_then(Value::as_array_mut)
     {
         policies.retain(|policy| policy["restartPolicy"] == "NotRequired");
+    }
+    // For Windows it keeps the sidecar out, in every version.
+    if is_before(HAS_PROC_MOUNT)
+        && spec["hostUsers"] != false
+        && spec["os"]["name"] != "windows"
+        && let Some(security) = sidecar.get_mut("securityContext").and_then(Value::as_object_mut)
+    {
+        security.remove("procMount");
+    }
+    if is_before(HAS_CLAIMS)
+        && let Some(claims) = sidecar.pointer_mut("/resources/claims").and_then(Value::as_array_mut)
+    {
+        claims.retain(|claim| has_claim(spec, name(claim)));
     }
 }
 

@@ -31,6 +31,7 @@ mod merge;
 mod pod_level;
 
 pub use container::twins;
+pub use fields::ApiServer;
 pub use pod_level::PodLevel;
 
 /// The most SidecarSets that one Pod gets.
@@ -72,6 +73,8 @@ pub struct LeftOut {
 pub struct Settings {
     /// Whether containers are sorted by name; otherwise they stand as their SidecarSets have them.
     pub sorted: bool,
+    /// Which fields the API server has, and refuses.
+    pub api_server: ApiServer,
     /// For the notes on the Pod.
     pub now: Timestamp,
 }
@@ -89,11 +92,11 @@ pub struct Outcome {
     pub remarks: Vec<String>,
 }
 
-/// Whether a Pod gets sidecars at all: not one that has ended, and not the image of a Pod that kubelet runs from a file.
+/// Whether a new Pod gets sidecars at all: not the image of one that kubelet runs from a file. A phase that its creator writes says
+/// nothing: the API server makes it Pending after admission, so that it would be a way around sidecars that are required.
 pub fn is_open(pod: &Value) -> bool {
-    let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let is_mirror = !pod["metadata"]["annotations"][STATIC_POD_MIRROR].is_null();
-    pod["spec"].is_object() && pod["metadata"].is_object() && !has_ended && !is_mirror
+    pod["spec"].is_object() && pod["metadata"].is_object() && !is_mirror
 }
 
 /// What is to be done with a new Pod. `left_out` are SidecarSets for it of which no revision could be had.
@@ -157,14 +160,15 @@ fn attempt(pod: &Value, sets: &[&Set<'_>], settings: Settings) -> Result<Attempt
     init.iter_mut()
         .chain(&mut regular)
         .filter(|slot| slot.set.is_some())
-        .for_each(|slot| fields::relieve(spec, &mut slot.value));
+        .for_each(|slot| fields::relieve(spec, &mut slot.value, settings.api_server));
     let of_set = |i: usize| sets.get(i).map_or_else(PodLevel::default, |set| set.pod_level);
     let (resources, remarks) = pod_level::adjust(spec, &mut init, &mut regular, of_set);
     let all: BTreeMap<&str, &Value> =
         items(spec, "volumes").chain(&volumes).map(|volume| (name(volume), volume)).collect();
     let reads_priorities = annotations.get(LAUNCH_PRIORITY).is_none_or(|priority| *priority != LAUNCH_PRIORITY_ORDERED);
+    let surroundings = fields::Surroundings::of(spec, &annotations, settings.api_server);
     checks::given(&pod["metadata"]["annotations"], &annotations, sets, (&init, &regular))
-        .and_then(|()| checks::first(spec, &annotations, (&init, &regular), &all, reads_priorities))
+        .and_then(|()| checks::first(spec, &surroundings, (&init, &regular), &all, reads_priorities))
         .map_err(|(i, conflict)| (i, conflict.to_string()))?;
 
     let notes = noted(&annotations, sets, settings.now);

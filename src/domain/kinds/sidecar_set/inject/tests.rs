@@ -30,7 +30,11 @@ fn set<'a>(name: &'a str, spec: &'a Value) -> Set<'a> {
 }
 
 fn outcome(pod: &Value, sets: &[Set<'_>]) -> (Value, Outcome) {
-    let settings = Settings { sorted: false, now: NOW.parse().unwrap() };
+    outcome_of(None, pod, sets)
+}
+
+fn outcome_of(api_server: ApiServer, pod: &Value, sets: &[Set<'_>]) -> (Value, Outcome) {
+    let settings = Settings { sorted: false, api_server, now: NOW.parse().unwrap() };
     let outcome = inject(pod, sets, Vec::new(), settings);
     let patch: json_patch::Patch = serde_json::from_value(outcome.patch.clone().into()).unwrap();
     let mut after = pod.clone();
@@ -314,7 +318,8 @@ fn d10_a_container_of_the_same_name_is_replaced_where_it_stands() {
 #[test]
 fn d10_with_the_gate_containers_are_sorted_by_name() {
     let spec = json!({"containers": [sidecar("z"), sidecar("a")]});
-    let sorted = inject(&pod(), &[set("s", &spec)], Vec::new(), Settings { sorted: true, now: NOW.parse().unwrap() });
+    let settings = Settings { sorted: true, api_server: None, now: NOW.parse().unwrap() };
+    let sorted = inject(&pod(), &[set("s", &spec)], Vec::new(), settings);
     let added: Vec<&Value> = sorted.patch.iter().skip(1).map(|operation| &operation["value"]["name"]).collect();
     assert_eq!(added, ["a", "z"]);
 }
@@ -625,6 +630,50 @@ fn decision_36_what_is_dropped_or_refused_by_the_version_is_taken_out() {
     assert!(reason(&least, &sleep(2)).contains("lifecycle.preStop.sleep"));
 }
 
+/// What API servers before a version drop is taken out for them; what those from a version on refuse keeps a sidecar out of
+/// Pods for them alone. Of an API server whose version is not known both is feared.
+#[test]
+fn decision_36_the_version_of_the_api_server_decides_about_some_fields() {
+    let claims = |names: &[&str]| -> Value {
+        let claims: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        json!({"resources": {"limits": {"cpu": "1"}, "claims": claims}})
+    };
+    let unmasked = || json!({"securityContext": {"procMount": "Unmasked"}});
+    let devices = || json!({"volumeDevices": [{"name": "disk", "devicePath": "/dev/x"}]});
+    let one_claim = || json!({"resourceClaims": [{"name": "gpu"}]});
+    let own_users = || json!({"hostUsers": false});
+    let (proc_mount, of_claims, device) = ("/securityContext/procMount", "/resources/claims", "/volumeDevices/0/name");
+    let gpu = || json!([{"name": "gpu"}]);
+    let same = |value: Value| [Some(value.clone()), Some(value)];
+    // What stands in the Pod before the minor version and from it on; None: the sidecar is left out.
+    for (own, pod, field, [before, since], minor) in [
+        (unmasked(), json!({}), proc_mount, [Some(Value::Null), None], 33_u32),
+        (unmasked(), own_users(), proc_mount, same(json!("Unmasked")), 33),
+        (unmasked(), json!({"os": {"name": "windows"}}), proc_mount, [None, None], 33),
+        (claims(&["gpu"]), json!({}), of_claims, [Some(json!([])), None], 34),
+        (claims(&["gpu", "fpga"]), one_claim(), of_claims, [Some(gpu()), None], 34),
+        (claims(&["gpu"]), one_claim(), of_claims, same(gpu()), 34),
+        // An API server that is one version newer may judge the Pod.
+        (devices(), own_users(), device, [Some(json!("disk")), None], 33),
+        (devices(), json!({}), device, same(json!("disk")), 33),
+    ] {
+        let servers: [(ApiServer, _); 4] =
+            [(Some((1, minor - 1)), &before), (Some((1, minor)), &since), (Some((2, 0)), &since), (None, &since)];
+        for (api_server, wanted) in servers {
+            for list in ["containers", "initContainers"] {
+                let mut sidecar = sidecar("own");
+                json_patch::merge(&mut sidecar, &own);
+                let spec = json!({list: [sidecar]});
+                let (after, outcome) = outcome_of(api_server, &of_pod(&pod), &[set("s", &spec)]);
+                let made = after["spec"][list].as_array().into_iter().flatten().find(|made| made["name"] == "own");
+                let found = made.map(|made| made.pointer(field).cloned().unwrap_or_default());
+                assert_eq!(&found, wanted, "{api_server:?} {own} {pod} {list}");
+                assert_eq!(outcome.left_out.len(), usize::from(wanted.is_none()), "{api_server:?} {own} {pod}");
+            }
+        }
+    }
+}
+
 #[test]
 fn decision_36_what_no_pod_can_have_and_the_dry_run_of_a_template_lets_through_keeps_a_sidecar_out() {
     let mut own = sidecar("own");
@@ -750,10 +799,14 @@ fn pull_secrets_are_added_once() {
 }
 
 #[test]
-fn pods_that_have_ended_and_mirrors_get_nothing() {
+fn mirrors_get_nothing_and_a_phase_that_the_creator_writes_changes_nothing() {
     assert!(is_open(&pod()));
+    for phase in ["Pending", "Succeeded", "Failed"] {
+        let mut said = pod();
+        said["status"] = json!({"phase": phase});
+        assert!(is_open(&said), "the API server makes it Pending: {phase}");
+    }
     for (path, value) in [
-        ("status", json!({"phase": "Succeeded"})),
         ("spec", json!(1)),
         ("metadata", json!(null)),
         ("metadata", json!({"annotations": {"kubernetes.io/config.mirror": "x"}})),

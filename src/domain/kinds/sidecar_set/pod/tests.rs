@@ -264,9 +264,11 @@ fn hot(images: [&str; 2], is_ready: bool) -> (Value, Spec) {
     let spec = json!({"containers": [{"name": "mesh", "image": images[0], "upgradeStrategy": way}]});
     let spec = Spec::of(&json!({"metadata": {"name": "mesh"}, "spec": spec})).unwrap();
     let note = json!({"mesh": {"hash": spec.hashes.hash}}).to_string();
+    let without_image = json!({"mesh": {"hash": spec.hashes.without_image}}).to_string();
     let status = |name: &str, image: &str| json!({"name": name, "ready": is_ready, "image": image, "imageID": image});
     let pod = json!({"metadata": {"annotations": {"kruise.io/sidecarset-injected-list": "mesh", "kruise.io/sidecarset-hash": note,
-        "kruise.io/sidecarset-hash-without-image": note, "kruise.io/sidecarset-working-hotupgrade-container": r#"{"mesh":"mesh-1"}"#}},
+        "kruise.io/sidecarset-hash-without-image": without_image,
+        "kruise.io/sidecarset-working-hotupgrade-container": r#"{"mesh":"mesh-1"}"#}},
         "spec": {"containers": [{"name": "mesh-1", "image": images[0]}, {"name": "mesh-2", "image": images[1]}]},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}],
         "containerStatuses": [status("mesh-1", images[0]), status("mesh-2", images[1])]}});
@@ -289,6 +291,37 @@ fn a20_a_twin_is_reset_when_the_other_one_is_ready() {
     pod["status"]["conditions"][0]["status"] = "False".into();
     pod["status"]["containerStatuses"][1]["ready"] = false.into();
     assert!(judged(&pod, &spec).needs_reset, "the old twin is all that keeps the Pod down");
+}
+
+/// Another empty image is another container: it would be written to all Pods at once, and only new Pods get the rest of it.
+#[test]
+fn a_twin_at_rest_is_not_reset_for_another_empty_image() {
+    for (images, before, resets) in [
+        // As it was made.
+        (["m:1", "empty:0"], None, false),
+        (["m:2", "empty:0"], Some("empty:0"), false),
+        // The version before is still there.
+        (["m:2", "m:1"], Some("empty:0"), true),
+        // OpenKruise does not say what the working twin had before.
+        (["m:2", "empty:0"], Some(""), true),
+    ] {
+        let (mut pod, spec) = hot(images, true);
+        let annotations = &mut pod["metadata"]["annotations"];
+        let same = annotations.clone();
+        for key in ["kruise.io/sidecarset-hash", "kruise.io/sidecarset-hash-without-image"] {
+            annotations[key] = json!({"mesh": {"hash": "other"}}).to_string().into();
+        }
+        if let Some(image) = before {
+            let state = json!({"mesh": {"lastContainerStatuses": {"mesh-1": {"imageID": "before", "image": image}}}});
+            annotations["kruise.io/sidecarset-inplace-update-state"] = state.to_string().into();
+        }
+        let told = judged(&pod, &spec);
+        assert_eq!((told.needs_reset, told.is_ready), (resets, !resets), "{images:?} {before:?}");
+        assert_eq!(told.standing, Standing::NotUpgradable(NotUpgradable::OtherChange));
+        // Of the containers as they are now it is the twin of an update that is not over.
+        pod["metadata"]["annotations"] = same;
+        assert!(judged(&pod, &spec).needs_reset);
+    }
 }
 
 #[test]
