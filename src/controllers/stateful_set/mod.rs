@@ -297,7 +297,13 @@ impl Controller {
         }
         self.note_growth(&job, &seen, &plan);
         self.report_trouble(&job, &plan);
-        let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
+        let is_idle = plan.is_idle();
+        let look_ahead = async {
+            if !is_idle {
+                self.common.look_ahead(key, (&job.spec.selector, &job.spec.template)).await;
+            }
+        };
+        let (left, ()) = tokio::join!(self.carry_out(&job, &resolved, &seen, plan, &mut pass), look_ahead);
         self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see_again(&job);
