@@ -29,6 +29,7 @@ pub mod nodes;
 pub mod object;
 pub mod object_key;
 pub mod own_policies;
+pub mod packed;
 pub mod pass;
 pub mod places;
 pub mod pod_control;

@@ -174,6 +174,18 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         if has_begun && generation.is_some() { STEPS_PAUSE } else { Duration::ZERO }
     }
 
+    /// Looks for that object again while steps are taken, when the last look is half as old as they allow: the next pass need
+    /// not wait for the answer then. What it finds holds from the next pass on; that pass asks itself if there is no answer.
+    pub async fn look_ahead(&self, key: &ObjectKey, of: (&LabelSelector, &Value)) {
+        let now = clock::now().mono;
+        let is_half_over = |since: Duration| now.saturating_sub(since) >= STEPS_PAUSE / 2;
+        if self.with(key, |memory| memory.alone).is_some_and(is_half_over)
+            && let Ok(overlaps) = self.overlaps(key, of).await
+        {
+            self.with(key, |memory| memory.alone = (!overlaps).then_some(now));
+        }
+    }
+
     /// Whether a built-in object of the same kind and name selects the same Pods.
     async fn overlaps(&self, key: &ObjectKey, (selector, template): (&LabelSelector, &Value)) -> kube::Result<bool> {
         let plural = self.kind.1;

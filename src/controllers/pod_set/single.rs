@@ -16,13 +16,14 @@ use crate::{
         clock,
         in_place::{Refreshed, Refreshing},
         queue::{Queue, Requeue},
-        wake,
+        slow_start, wake,
         watches::{ObjectKey, Store},
     },
 };
 
-/// Pods of large sets that are looked after at the same time.
-pub const POD_WORKERS: usize = 24;
+/// Pods of large sets that are looked after at the same time: as many as are made. With fewer the gates of new Pods would be
+/// opened later than their containers are up, and kubelet would write the status of each of them once more.
+pub const POD_WORKERS: usize = slow_start::MOST;
 
 /// How many times longer the news of a Pod waits in a set at rest: a second for a thousand Pods. With twenty sets on each of
 /// a thousand nodes, the passes over all of them, and the status that each of them writes, would take more of the processor

@@ -21,7 +21,7 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, Resource, core::DeserializeGuard, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::observe::Seen;
@@ -45,6 +45,7 @@ use crate::{
     k8s::{claim::SizedClaim, pod::PodView, rbac::Rule, revision},
     runtime::{
         claim_control::ClaimControl,
+        packed::Packed,
         pod_template::{self, Defaulted},
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
@@ -82,7 +83,7 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "statefulset-controller";
-const BY_NAMESPACE: StoreIndex<StatefulSet> = StoreIndex::namespace();
+const BY_NAMESPACE: StoreIndex<Packed<StatefulSet>> = StoreIndex::namespace();
 /// Claims that go with a StatefulSet.
 const BY_SET: StoreIndex<SizedClaim> = StoreIndex::new("set", |claim| {
     let is_set = |owner: &&OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with(apps::GROUP);
@@ -93,7 +94,7 @@ const KIND: (&str, &str) = (apps::GROUP, "StatefulSet");
 
 struct Controller {
     context: Context,
-    sets: Arc<Store<StatefulSet>>,
+    sets: Arc<Store<Packed<StatefulSet>>>,
     claims: Arc<Store<SizedClaim>>,
     queue: Arc<Queue<ObjectKey>>,
     claim_control: ClaimControl<SizedClaim>,
@@ -138,6 +139,8 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 /// A set in one pass.
 struct Job {
     key: ObjectKey,
+    /// The set as the store holds it: its status is written over this version.
+    held: Arc<Packed<StatefulSet>>,
     set: Arc<StatefulSet>,
     spec: Spec,
     owner: OwnerRef,
@@ -181,7 +184,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_set, on_claim, of_pods, this) = (self.clone(), self.clone(), self.clone(), self.clone());
-        let sets: Api<DeserializeGuard<StatefulSet>> = self.context.api();
+        let sets: Api<DeserializeGuard<Packed<StatefulSet>>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
                 wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);
@@ -209,9 +212,13 @@ impl Controller {
             Change::Undecodable { .. } => return,
         };
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let sets = self.sets.by_index(&BY_NAMESPACE, namespace);
-        for set in sets.into_iter().filter(|set| spec::has_claim(set, claim.name())) {
-            self.common.wake(&self.queue, &ObjectKey::of(set.as_ref()), None);
+        let may_have_it = |held: &Packed<StatefulSet>| {
+            spec::may_have_claim(held.meta().name.as_deref().unwrap_or_default(), claim.name())
+        };
+        for held in self.sets.select_by_index(&BY_NAMESPACE, namespace, may_have_it) {
+            if held.open().is_ok_and(|set| spec::has_claim(&set, claim.name())) {
+                self.common.wake(&self.queue, &ObjectKey::of(held.as_ref()), None);
+            }
         }
     }
 
@@ -240,14 +247,15 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
+        let Some(held) = self.sets.get(key) else { return Ok(Requeue::Await) };
+        let set = Arc::new(held.open()?);
         self.common.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
         let Some(set) = self.defaulted(key, set.clone()).await else { return self.without_defaults(&set).await };
         let spec = match Spec::of(&set, self.gates()) {
             Ok(spec) => spec,
-            Err(Invalid(message)) => return self.record_invalid(&set, message).await,
+            Err(Invalid(message)) => return self.record_invalid(&held, &set, message).await,
         };
-        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), held, set, spec };
         if job.set.metadata.deletion_timestamp.is_some() {
             // Its Pods and claims go with it, by their owner references.
             self.record_progress(&job, self.common.leaving()).await?;
@@ -289,7 +297,13 @@ impl Controller {
         }
         self.note_growth(&job, &seen, &plan);
         self.report_trouble(&job, &plan);
-        let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
+        let is_idle = plan.is_idle();
+        let look_ahead = async {
+            if !is_idle {
+                self.common.look_ahead(key, (&job.spec.selector, &job.spec.template)).await;
+            }
+        };
+        let (left, ()) = tokio::join!(self.carry_out(&job, &resolved, &seen, plan, &mut pass), look_ahead);
         self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see_again(&job);

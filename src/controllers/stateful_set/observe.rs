@@ -204,7 +204,7 @@ impl Controller {
         }
         // The pass that ends an update has recorded another current revision by now, and nothing wakes the set for that
         // write. If it did not get through, the one before still counts.
-        let set = self.sets.get(&job.key);
+        let set = self.sets.get(&job.key).and_then(|held| held.open().ok());
         let recorded = set.as_ref().and_then(|set| Some(set.status.as_ref()?.current_revision.as_str()));
         let current = recorded.and_then(|name| resolved.find(name)).map_or(&resolved.current, |known| &known.name);
         let resolved = Resolved { current: current.clone(), ..resolved.clone() };

@@ -18,7 +18,7 @@ use crate::{
         },
     },
     k8s::selector,
-    runtime::{clock, queue::Requeue, revisions::Resolved},
+    runtime::{clock, packed::Packed, queue::Requeue, revisions::Resolved},
 };
 
 impl SetStatus for StatefulSetStatus {
@@ -76,7 +76,7 @@ impl Controller {
             conditions: conditions::merged(&recorded.conditions, &progress, failures, now),
             ..self.counted(job, counts)
         };
-        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await
+        self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await
     }
 
     /// The counts of a status.
@@ -138,7 +138,7 @@ impl Controller {
             conditions,
             ..self.counted(job, counts)
         };
-        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
+        self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
     }
 
     /// That revisions can be neither read nor made, and why. Everything else that the status says stays, the generation and
@@ -152,13 +152,18 @@ impl Controller {
         let conditions = conditions::merged(&recorded.conditions, &progress, failures, clock::now());
         let generation = recorded.observed_generation;
         let wanted = recorded.with_conditions(conditions, generation);
-        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await
+        self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await
     }
 
     /// A spec that cannot be followed.
-    pub(super) async fn record_invalid(&self, set: &StatefulSet, message: String) -> kube::Result<Requeue> {
+    pub(super) async fn record_invalid(
+        &self,
+        held: &Packed<StatefulSet>,
+        set: &StatefulSet,
+        message: String,
+    ) -> kube::Result<Requeue> {
         let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), set.spec.lifecycle.as_ref()));
-        self.common.record_invalid(to, set, recorded, ("InvalidSpec", message)).await
+        self.common.record_invalid(to, held, recorded, ("InvalidSpec", message)).await
     }
 }
 

@@ -738,6 +738,32 @@ async fn while_the_built_in_set_cannot_be_read_nothing_is_made_or_deleted_and_a_
     assert_eq!(world.objects(PODS).len(), 3);
 }
 
+/// Otherwise places of an update stay empty while a busy API server is asked.
+#[tokio::test(start_paused = true)]
+async fn steps_that_follow_each_other_do_not_wait_for_a_look_for_the_built_in_set() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let is_again = async || {
+        tokio::time::advance(Duration::from_millis(1500)).await;
+        let lost = lock(&world.server).objects.remove(&format!("{PODS}web-2")).unwrap();
+        world.controller.context.pods.remove(&ObjectKey::new("ns", "web-2"), lost["metadata"]["uid"].as_str());
+        world.settle().await.unwrap();
+        world.objects(PODS).contains_key("web-2")
+    };
+    assert!(is_again().await);
+    // Three seconds after the first look: a pass that waited for another one would end here.
+    lock(&world.server).faults.push((Method::GET, BUILT_IN.into(), 403));
+    assert!(is_again().await);
+    assert!(lock(&world.server).faults.is_empty(), "it was looked for beside the steps");
+    // There was no answer, and the last one is too old by now.
+    let selects = json!({"selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}}});
+    lock(&world.server).put(BUILT_IN, json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": selects}));
+    assert!(!is_again().await);
+    assert!(world.condition("Stalled").unwrap().contains("--cascade=orphan"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_template_that_no_pod_could_have_is_reported_and_pods_stay() {
     let world = World::new();

@@ -9,7 +9,7 @@ use serde::{
 
 use crate::{
     api::labels,
-    k8s::shared::{Pool, Text, Weigh},
+    k8s::shared::{self, Pool, Text, Weigh},
 };
 
 /// Labels whose values differ from object to object.
@@ -21,6 +21,14 @@ const OWN: [&str; 6] = [
     "kubernetes.io/hostname",
     "kubernetes.io/metadata.name",
 ];
+
+/// Those of them whose values no two Pods of a namespace share: a copy for all would be one more, until the pool is swept.
+const UNIQUE: [&str; 2] = [labels::POD_NAME, labels::INSTANCE_ID];
+
+/// The value of a label; one that many objects have is held once.
+pub(super) fn value_of(key: &str, value: &str) -> Arc<str> {
+    if UNIQUE.contains(&key) { value.into() } else { shared::text(value) }
+}
 
 /// Labels, sorted by key. What the Pods of one workload have in common, which is most of it, is held once for all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,8 +100,12 @@ impl<'de> Deserialize<'de> for Labels {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut pairs = Vec::with_capacity(map.size_hint().unwrap_or(8).min(64));
-                while let Some((key, value)) = map.next_entry::<Text, Text>()? {
-                    pairs.push((key.into(), value.into()));
+                while let Some(key) = map.next_key::<Text>()? {
+                    let value = match UNIQUE.contains(&key.as_str()) {
+                        true => map.next_value::<Arc<str>>()?,
+                        false => map.next_value::<Text>()?.into(),
+                    };
+                    pairs.push((key.into(), value));
                 }
                 Ok(pairs)
             }
@@ -155,6 +167,18 @@ mod tests {
         labels.share(&name);
         assert_eq!(Arc::strong_count(&name), 2, "by the label that differs from Pod to Pod");
         assert_eq!(labels, of(json!({"app": "web-1", labels::POD_NAME: "web-1", labels::POD_INDEX: "1"})));
+    }
+
+    #[test]
+    fn what_no_two_pods_share_is_in_no_pool() {
+        let own = of(json!({labels::INSTANCE_ID: "xk2p9", labels::POD_INDEX: "70707", labels::POD_NAME: "alone-7"}));
+        let held: Vec<usize> = own.own.iter().map(Arc::strong_count).collect();
+        assert_eq!(held, [1, 2, 1], "of an index there is one text");
+        let values = [(labels::INSTANCE_ID, 1), (labels::POD_INDEX, 3), (labels::POD_NAME, 1)];
+        for (key, held) in values {
+            let value = value_of(key, own.get(key).unwrap());
+            assert_eq!((&*value, Arc::strong_count(&value)), (own.get(key).unwrap(), held), "{key}");
+        }
     }
 
     #[test]

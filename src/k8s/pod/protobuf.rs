@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     ContainerView, EnvironmentView, ExitCodes, Labels, PodView, RestartRule,
+    labels::value_of,
     variables::{Variable, job_of},
     wire::{
         WireAffinity, WireAnnotations, WireClaim, WireCondition, WireContainerStatus, WireEphemeral, WireGate,
@@ -69,6 +70,12 @@ fn list<W, T>(items: Vec<W>, convert: impl FnMut(W) -> T) -> Option<Vec<T>> {
     Some(items.into_iter().map(convert).collect())
 }
 
+fn label(v1::Entry { key, value }: v1::Entry) -> (Arc<str>, Arc<str>) {
+    let key = interned(key);
+    let value = value_of(&key, &read(&value.unwrap_or_default()));
+    (key, value)
+}
+
 fn meta(meta: v1::ObjectMeta) -> WireMeta {
     let mut annotations = WireAnnotations::default();
     for v1::Entry { key, value } in &meta.annotations {
@@ -76,7 +83,7 @@ fn meta(meta: v1::ObjectMeta) -> WireMeta {
             *slot = Some(read(value.as_ref().unwrap_or(&Bytes::new())).into());
         }
     }
-    let labels: Vec<_> = meta.labels.into_iter().map(|e| (interned(e.key), interned(e.value))).collect();
+    let labels: Vec<_> = meta.labels.into_iter().map(label).collect();
     WireMeta {
         name: some_text(meta.name),
         namespace: shared(meta.namespace),

@@ -190,8 +190,15 @@ impl Spec {
     }
 }
 
-/// Whether a claim is one of a stored set, by its name. Of each claim all sets of its namespace are asked, most of them in
-/// vain: no more of the spec is read for that.
+/// Whether a claim may be one of the set with this name, whatever its templates are called. Of each claim all sets of its
+/// namespace are asked, most of them in vain: their specs are not read for that.
+pub fn may_have_claim(set: &str, claim: &str) -> bool {
+    let Some((parent, ordinal)) = claim.rsplit_once('-') else { return false };
+    ordinal.bytes().all(|byte| byte.is_ascii_digit())
+        && parent.strip_suffix(set).is_some_and(|template| template.ends_with('-'))
+}
+
+/// Whether a claim is one of a set, by its name.
 pub fn has_claim(set: &StatefulSet, claim: &str) -> bool {
     let templates = claims::templates(set.spec.volume_claim_templates.as_ref());
     let mut names = templates.iter().filter_map(|template| template.pointer("/metadata/name")?.as_str());
@@ -352,7 +359,10 @@ mod tests {
             ("web-0", false),
         ] {
             assert_eq!(has_claim(&set, claim), is_its_own, "{claim}");
+            assert!(may_have_claim("web", claim) || !is_its_own, "{claim}");
         }
+        let claims = ["tmp-web-0", "data-web-x", "data-webs-0", "web-0", "data-web"];
+        assert_eq!(claims.map(|claim| may_have_claim("web", claim)), [true, false, false, false, false]);
     }
 
     #[test]
