@@ -322,7 +322,7 @@ impl<'a> Slot<'a> {
                 // One that was made since then has a label if the node had come first.
                 let was_there = new.created.is_none_or(|created| created.as_second() <= seconds);
                 is_older && was_there
-                    || new.made_not_ready == Some(seconds)
+                    || new.was_made_in_outage(seconds)
                     || new.updated_at.is_some_and(|begun| seconds <= begun.as_second())
             }
             // One to which that was announced has been taken already.
@@ -333,12 +333,16 @@ impl<'a> Slot<'a> {
     }
 
     /// Whether the node stopped being Ready soon after its Pod was made or updated, on whatever revision: probably
-    /// because of it, so that the next template too has to count it.
+    /// because of it, so that the next template too has to count it. The outage may have begun before the time that is known:
+    /// a manager that starts anew sees only when the node's condition changed last, from False to Unknown or back. So a Pod
+    /// that has not worked for longer than that is held against the node too.
     fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64) -> bool {
         let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds);
-        self.pods.iter().filter(|pod| pod.made_not_ready != Some(not_ready_since)).any(|pod| {
+        self.pods.iter().filter(|pod| !pod.was_made_in_outage(not_ready_since)).any(|pod| {
             let begun = [pod.created, pod.updated_at].into_iter().flatten().max();
-            begun.is_some_and(|begun| (0..=suspect).contains(&(not_ready_since - begun.as_second())))
+            let unready = pod.unready_since.map_or(not_ready_since, Timestamp::as_second);
+            let first = not_ready_since.min(unready);
+            begun.is_some_and(|begun| begun.as_second() <= not_ready_since && first - begun.as_second() <= suspect)
         })
     }
 }
