@@ -227,7 +227,30 @@ pub struct Plan {
     pub not_in_place: Option<String>,
 }
 
+/// What the status says of a plan, without the steps, of which there may be thousands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outline {
+    /// See [`Plan::wait`].
+    pub wait: Option<Wait>,
+    /// See [`Plan::impossible`].
+    pub impossible: Option<Wait>,
+    /// Nothing is to be done.
+    pub is_idle: bool,
+    /// See [`Plan::is_held`].
+    pub is_held: bool,
+}
+
 impl Plan {
+    /// As it was made, before anything of it is done.
+    pub fn outline(&self) -> Outline {
+        Outline {
+            wait: self.wait.clone(),
+            impossible: self.impossible.clone(),
+            is_idle: self.actions.is_empty() && self.candidates.is_empty() && !self.is_cut,
+            is_held: self.is_held,
+        }
+    }
+
     /// Notes what is waited for; the first one is reported.
     pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
         if self.wait.is_none() {

@@ -740,7 +740,7 @@ fn strict_the_status_counts_a_node_that_repels_pods_because_it_is_not_ready() {
     let pods = [unready(pod("a")), pod("c")];
     let (counts, progress) = observing(&spec, &all, &pods, &Besides::default(), |observed| {
         let counts = status::counts(observed);
-        (counts, status::progress(observed, &counts, &plan(observed)))
+        (counts, status::progress(observed, &counts, &plan(observed).outline()))
     });
     let want = status::Counts { desired: 3, current: 2, misscheduled: 0, ready: 1, available: 1, updated: 2 };
     assert_eq!(counts, want);
@@ -806,7 +806,7 @@ fn counts_are_of_nodes() {
 fn how_the_set_is() {
     let progress = |fields: Value, nodes: &[Node], pods: &[Pod]| {
         observing(&spec(fields), nodes, pods, &Besides::default(), |observed| {
-            status::progress(observed, &status::counts(observed), &plan(observed))
+            status::progress(observed, &status::counts(observed), &plan(observed).outline())
         })
     };
     let all = nodes(&["a", "b"]);
