@@ -230,13 +230,13 @@ pub struct Plan {
 /// What the status says of a plan, without the steps, of which there may be thousands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outline {
-    /// See [`Plan::wait`].
+    /// The first thing that is waited for.
     pub wait: Option<Wait>,
-    /// See [`Plan::impossible`].
+    /// The first thing that no waiting cures.
     pub impossible: Option<Wait>,
     /// Nothing is to be done.
     pub is_idle: bool,
-    /// See [`Plan::is_held`].
+    /// Pods are held on their revision.
     pub is_held: bool,
 }
 
