@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{ListParams, WatchParams},
     client::Body,
     core::Status,
@@ -44,7 +44,7 @@ const LARGEST_EVENT: usize = 16 << 20;
 
 /// All changes of the objects that the field selector matches, for ever, with what is kept of each; after an error it tries
 /// again when it is polled. It ends when an answer is not in protobuf.
-pub(super) fn events<W, K: InProtobuf + StoredObject + Send>(
+pub(super) fn events<W: Resource, K: InProtobuf + StoredObject + Send>(
     api: Api<W>,
     fields: Option<String>,
     page_size: u32,
