@@ -3,7 +3,7 @@
 
 fn main() -> anyhow::Result<()> {
     let protos =
-        ["proto/cri/v1/api.proto", "proto/containerd/content/v1/content.proto", "proto/kubernetes/v1/pods.proto"];
+        ["proto/cri/v1/api.proto", "proto/containerd/content/v1/content.proto", "proto/kubernetes/v1/objects.proto"];
     for proto in protos {
         println!("cargo:rerun-if-changed={proto}");
     }

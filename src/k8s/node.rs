@@ -10,6 +10,8 @@ use serde::{Deserialize, Deserializer};
 use super::{pod::Labels, shared::Text};
 use crate::api::labels;
 
+mod protobuf;
+
 const OS: &str = "kubernetes.io/os";
 
 /// The compact form of a Node.
@@ -32,6 +34,9 @@ pub struct NodeView {
     pub is_silent: bool,
     /// When that condition last changed.
     pub ready_since: Option<Timestamp>,
+    /// Since when it has not been True, as far as is known; None if it is, or nobody knows. A condition that goes from False to
+    /// Unknown has changed, and the node was not Ready before: see [`Self::goes_on_from`].
+    pub not_ready_since: Option<Timestamp>,
     /// Whether its condition DiskPressure is True.
     pub disk_pressure: bool,
     /// The minor version of its kubelet, if it reports one.
@@ -67,6 +72,17 @@ impl NodeView {
     pub fn can_run_daemon(&self) -> bool {
         !self.is_virtual() && self.labels.get(OS) != Some("windows")
     }
+    /// Takes over since when the node has not been Ready from the version before, unless it was Ready in between. Between a
+    /// version and one of a list others may be missing: there only an unchanged condition says that it was not.
+    pub fn goes_on_from(&mut self, before: &Self, is_listed: bool) {
+        let lasts = !self.ready
+            && !before.ready
+            && self.metadata.uid == before.metadata.uid
+            && (!is_listed || self.ready_since == before.ready_since);
+        if lasts && let Some(first) = before.not_ready_since {
+            self.not_ready_since = Some(self.not_ready_since.map_or(first, |since| since.min(first)));
+        }
+    }
     /// Whether both are the same but for their resourceVersion, as after a heartbeat.
     pub fn is_same_but_version(&self, other: &Self) -> bool {
         let Self {
@@ -78,11 +94,13 @@ impl NodeView {
             ready,
             is_silent,
             ready_since,
+            not_ready_since,
             disk_pressure,
             kubelet_minor,
         } = self;
-        let identity = |meta: &ObjectMeta| (meta.name.clone(), meta.uid.clone(), meta.deletion_timestamp.clone());
-        identity(metadata) == identity(&other.metadata)
+        metadata.name == other.metadata.name
+            && metadata.uid == other.metadata.uid
+            && metadata.deletion_timestamp == other.metadata.deletion_timestamp
             && *labels == other.labels
             && *taints == other.taints
             && *unschedulable == other.unschedulable
@@ -90,8 +108,54 @@ impl NodeView {
             && *ready == other.ready
             && *is_silent == other.is_silent
             && *ready_since == other.ready_since
+            && *not_ready_since == other.not_ready_since
             && *disk_pressure == other.disk_pressure
             && *kubelet_minor == other.kubelet_minor
+    }
+}
+
+/// What is read of a Node, in whatever form it comes.
+struct ReadNode {
+    metadata: ObjectMeta,
+    labels: Labels,
+    taints: Vec<Taint>,
+    unschedulable: bool,
+    allocatable: BTreeMap<Text, Text>,
+    conditions: Vec<Condition>,
+    kubelet_version: Text,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: Text,
+    #[serde(default)]
+    status: Text,
+    #[serde(default)]
+    last_transition_time: Option<Timestamp>,
+}
+
+impl From<ReadNode> for NodeView {
+    fn from(node: ReadNode) -> Self {
+        let ReadNode { metadata, labels, taints, unschedulable, allocatable, conditions, kubelet_version } = node;
+        let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == *type_);
+        let is_true = |type_: &str| condition(type_).is_some_and(|condition| condition.status == "True");
+        let (ready, ready_since) =
+            (is_true("Ready"), condition("Ready").and_then(|condition| condition.last_transition_time));
+        Self {
+            metadata,
+            labels,
+            taints,
+            unschedulable,
+            allocatable,
+            ready,
+            is_silent: condition("Ready").is_some_and(|condition| condition.status == "Unknown"),
+            ready_since,
+            not_ready_since: ready_since.filter(|_| !ready),
+            disk_pressure: is_true("DiskPressure"),
+            kubelet_minor: kubelet_version.split('.').nth(1).and_then(|minor| minor.parse().ok()),
+        }
     }
 }
 
@@ -127,35 +191,20 @@ impl<'de> Deserialize<'de> for NodeView {
             #[serde(default)]
             kubelet_version: Text,
         }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Condition {
-            #[serde(rename = "type")]
-            type_: String,
-            #[serde(default)]
-            status: String,
-            #[serde(default)]
-            last_transition_time: Option<Timestamp>,
-        }
         let Wire { metadata, spec, status } = Wire::deserialize(deserializer)?;
         let (Spec { taints, unschedulable }, Status { allocatable, conditions, node_info }) =
             (spec.unwrap_or_default(), status.unwrap_or_default());
-        let conditions = conditions.unwrap_or_default();
-        let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
-        let is_true = |type_: &str| condition(type_).is_some_and(|condition| condition.status == "True");
         let (metadata, labels) = metadata.split();
-        Ok(Self {
+        let node = ReadNode {
             metadata,
             labels,
             taints: taints.unwrap_or_default(),
             unschedulable: unschedulable.unwrap_or_default(),
             allocatable: allocatable.unwrap_or_default(),
-            ready: is_true("Ready"),
-            is_silent: condition("Ready").is_some_and(|condition| condition.status == "Unknown"),
-            ready_since: condition("Ready").and_then(|condition| condition.last_transition_time),
-            disk_pressure: is_true("DiskPressure"),
-            kubelet_minor: node_info.and_then(|info| info.kubelet_version.split('.').nth(1)?.parse().ok()),
-        })
+            conditions: conditions.unwrap_or_default(),
+            kubelet_version: node_info.map(|info| info.kubelet_version).unwrap_or_default(),
+        };
+        Ok(node.into())
     }
 }
 
@@ -267,6 +316,35 @@ mod tests {
             assert_eq!((node(status).ready, node(status).is_silent), (ready, is_silent), "{status}");
         }
         assert!(!node("False").is_same_but_version(&node("Unknown")));
+    }
+
+    #[test]
+    fn an_outage_goes_on_while_the_condition_is_false_or_unknown() {
+        let node = |uid: &str, status: &str, minute: i64| -> NodeView {
+            let since = format!("2026-01-01T00:{minute:02}:00Z");
+            let conditions = json!([{"type": "Ready", "status": status, "lastTransitionTime": since}]);
+            let json = json!({"metadata": {"name": "n", "uid": uid}, "status": {"conditions": conditions}});
+            serde_json::from_value(json).unwrap()
+        };
+        let minute = |node: &NodeView| node.not_ready_since.map(|since| since.strftime("%M").to_string());
+        let after = |mut now: NodeView, before: &NodeView, is_listed: bool| {
+            now.goes_on_from(before, is_listed);
+            now
+        };
+        let lost = node("u", "False", 1);
+        assert_eq!((minute(&lost), minute(&node("u", "True", 1))), (Some("01".into()), None));
+        let silent = after(node("u", "Unknown", 2), &lost, false);
+        let back = after(node("u", "False", 3), &silent, false);
+        assert_eq!((minute(&silent), minute(&back)), (Some("01".into()), Some("01".into())));
+        assert_eq!(back.ready_since, node("u", "False", 3).ready_since, "what the API server says stays as it is");
+        let ready = after(node("u", "True", 4), &back, false);
+        assert_eq!(minute(&ready), None);
+        assert_eq!(minute(&after(node("u", "False", 5), &ready, false)), Some("05".into()), "another outage");
+        assert_eq!(minute(&after(node("v", "False", 5), &back, false)), Some("05".into()), "another node");
+        // A list: it may have been Ready in between, unless its condition has not changed.
+        assert_eq!(minute(&after(node("u", "Unknown", 5), &back, true)), Some("05".into()));
+        assert_eq!(minute(&after(node("u", "False", 3), &back, true)), Some("01".into()));
+        assert!(!silent.is_same_but_version(&node("u", "Unknown", 2)));
     }
 
     #[test]

@@ -2,8 +2,13 @@
 //!
 //! Only kinds that are built in have it. See `proto/kubernetes/` for what we read.
 
+use std::{borrow::Cow, sync::Arc};
+
 use bytes::{Buf, Bytes};
+use jiff::Timestamp;
 use prost::{DecodeError, Message};
+
+use super::shared::{self, Text};
 
 /// Generated from `proto/` at build time.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
@@ -13,6 +18,12 @@ pub mod v1 {
 
 /// The content type; that of a watch has a parameter.
 pub const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// What is kept of an object that comes in protobuf.
+pub trait InProtobuf: Sized {
+    /// What is read of it.
+    type Message: Message + Default + Into<Self>;
+}
 
 /// What every object begins with that is no event of a watch.
 const MAGIC: &[u8] = b"k8s\0";
@@ -46,4 +57,34 @@ pub fn open(mut bytes: Bytes) -> Result<Bytes, Malformed> {
 /// These bytes are no such object.
 pub fn decode<M: Message + Default>(bytes: Bytes) -> Result<M, Malformed> {
     Ok(M::decode(open(bytes)?)?)
+}
+
+/// A text as it is; what is no UTF-8 can only have been written by a client that broke the rules, and is shown as such.
+pub(super) fn read(bytes: &Bytes) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The text, or an empty one.
+pub(super) fn text(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(String::new, |bytes| read(&bytes).into_owned())
+}
+
+/// None: not there, or empty, which JSON leaves out.
+pub(super) fn some_text(bytes: Option<Bytes>) -> Option<String> {
+    bytes.filter(|bytes| !bytes.is_empty()).map(|bytes| read(&bytes).into_owned())
+}
+
+/// A text that many objects have.
+pub(super) fn shared_text(bytes: Option<Bytes>) -> Option<Text> {
+    bytes.map(|bytes| Text::from(&*read(&bytes)))
+}
+
+/// The one copy of a text, or of an empty one.
+pub(super) fn interned(bytes: Option<Bytes>) -> Arc<str> {
+    shared::text(&read(&bytes.unwrap_or_default()))
+}
+
+/// None: no time.
+pub(super) fn timestamp(time: Option<v1::Time>) -> Option<Timestamp> {
+    Timestamp::from_second(time?.seconds?).ok()
 }

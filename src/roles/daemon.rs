@@ -25,7 +25,10 @@ use crate::{
         runtimes::{self, Runtimes, Socket},
     },
     domain::node::pull_secrets,
-    k8s::{account, pod::PodView},
+    k8s::{
+        account,
+        pod::{PodObject, PodView},
+    },
     manifests,
     runtime::{
         client,
@@ -358,7 +361,9 @@ async fn watch_pods(
     prober: prober::Handle,
 ) {
     let on_node = format!("spec.nodeName={node}");
-    watches::watch_pods(Api::all(client), Some(on_node), pods, |change| match change {
+    let api: Api<PodObject> = Api::all(client);
+    let as_it_comes = |pod: PodView| pod;
+    watches::watch_in_protobuf(api, Some(on_node), pods, as_it_comes, |change| match change {
         Change::Applied { new, .. } => {
             recreator.pod_changed(new.uid());
             meta.pod_changed(new);

@@ -23,7 +23,10 @@ use crate::{
     budgets::Budgets,
     controllers::{self, CONTROLLERS, Context, ImageSettings, Registration, RequestSettings, Settings},
     domain::node::pull_secrets as rules,
-    k8s::{account, pod::PodView},
+    k8s::{
+        account,
+        pod::{PodObject, PodView},
+    },
     manifests,
     pull_secrets::{self, certificates, server},
     runtime::{
@@ -464,7 +467,8 @@ impl Leader<'_> {
             running.spawn(started.run);
         }
         let report_pod = move |change: Change<'_, _>| on_pod.iter_mut().for_each(|handler| handler(&change));
-        let pods = watches::watch_pods(context.api(), None, context.pods.clone(), report_pod);
+        let api = context.api::<PodObject, _>();
+        let pods = watches::watch_in_protobuf(api, None, context.pods.clone(), |pod| pod, report_pod);
         let nodes = context.nodes.watch(move |change| on_node.iter_mut().for_each(|handler| handler(change)));
         let ended = async {
             while let Some(ended) = running.join_next().await {

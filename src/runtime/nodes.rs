@@ -1,11 +1,11 @@
 //! The Nodes of the cluster: one watch and one store for all controllers.
 //!
-//! A Node is decoded straight into a [`NodeView`], without its images and annotations. A heartbeat that leaves the view as
-//! it was is reported to nobody.
+//! A Node is decoded straight into a [`NodeView`], from protobuf, where its images and annotations are passed over. A heartbeat
+//! that leaves the view as it was is reported to nobody.
 
 use std::sync::Arc;
 
-use kube::{Api, Client, runtime::watcher::Config};
+use kube::{Api, Client};
 
 use super::{
     apply::code,
@@ -75,7 +75,13 @@ impl Nodes {
                 on_change(&change);
             }
         };
-        watches::watch(api, Config::default(), self.store.clone(), report).await;
+        let kept = |mut node: NodeView| {
+            if let Some(before) = self.get(node.name()) {
+                node.goes_on_from(&before, self.store.is_listing());
+            }
+            node
+        };
+        watches::watch_in_protobuf(api, None, self.store.clone(), kept, report).await;
     }
 }
 
@@ -175,6 +181,35 @@ mod tests {
         }
         assert_eq!(*lock(&reported), ["n1 false false", "n1 true true", "n1 is gone"]);
         assert!(nodes.list().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_lost_after_it_was_not_ready_has_not_been_ready_since_then() {
+        let ready = |version: u32, status: &str, minute: u32| {
+            let time = format!("2026-01-01T00:{minute:02}:00Z");
+            let conditions = json!([{"type": "Ready", "status": status, "lastTransitionTime": time}]);
+            json!({"type": "MODIFIED", "object": node("n1", version, json!({"status": {"conditions": conditions}}))})
+        };
+        let last = json!({"type": "DELETED", "object": node("n1", 9, json!({}))});
+        let (nodes, _) = server(vec![
+            ready(2, "False", 1),
+            ready(3, "Unknown", 2),
+            ready(4, "False", 3),
+            ready(5, "True", 4),
+            ready(6, "Unknown", 5),
+            last,
+        ]);
+        let (seen, done) = (Mutex::new(Vec::new()), tokio::sync::Notify::new());
+        let watch = nodes.watch(|change| match change {
+            Change::Applied { new, .. } => lock(&seen).push(new.not_ready_since.map(|since| since.to_string())),
+            Change::Deleted(_) | Change::Undecodable { .. } => done.notify_one(),
+        });
+        tokio::select! {
+            () = watch => panic!("a watch is for ever"),
+            () = done.notified() => {}
+        }
+        let at = |minute: u32| Some(format!("2026-01-01T00:{minute:02}:00Z"));
+        assert_eq!(*lock(&seen), [None, at(1), at(1), at(1), None, at(5)]);
     }
 
     #[tokio::test]

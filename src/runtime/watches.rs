@@ -25,12 +25,12 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::{apply::code, pod_events, retry::Retry, store_index::Indexed};
+use super::{apply::code, protobuf_watch, retry::Retry, store_index::Indexed};
 pub use super::{
     object_key::{ObjectKey, StoredObject},
     store_index::StoreIndex,
 };
-use crate::k8s::pod::{PodObject, PodView};
+use crate::k8s::protobuf::InProtobuf;
 
 /// One change of a store, reported after the store has taken it over.
 #[derive(Debug)]
@@ -248,6 +248,11 @@ impl<K: StoredObject> Store<K> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a list is being read.
+    pub fn is_listing(&self) -> bool {
+        self.lock().listing
     }
 
     /// Whether the first list is complete.
@@ -503,19 +508,25 @@ pub async fn watch_as<W, K>(
     follow(watcher::watcher(api, config), &W::kind(&()), &store, decode, on_change).await;
 }
 
-/// Keeps a store of Pods equal to the API server, for ever: of all Pods, or of those that the field selector matches.
-pub async fn watch_pods(
-    api: Api<PodObject>,
+/// Keeps a store equal to the API server, for ever, of a built-in kind, which comes in protobuf: of all objects, or of those
+/// that the field selector matches. `kept` has the last say about what the store keeps of one.
+pub async fn watch_in_protobuf<W, K>(
+    api: Api<W>,
     fields: Option<String>,
-    store: Arc<Store<PodView>>,
-    mut on_change: impl FnMut(Change<'_, PodView>),
-) {
-    let events = pod_events::events(api.clone(), fields.clone(), PAGE);
-    follow(events, "Pod", &store, Ok::<_, Infallible>, &mut on_change).await;
-    tracing::warn!("the answer to a list of Pods is not in protobuf, reading JSON: this takes more of the processor");
+    store: Arc<Store<K>>,
+    kept: impl Fn(K) -> K,
+    mut on_change: impl FnMut(Change<'_, K>),
+) where
+    W: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Into<K> + Send + Sync + 'static,
+    K: InProtobuf + StoredObject + Send,
+{
+    let kind = W::kind(&());
+    let events = protobuf_watch::events::<W, K>(api.clone(), fields.clone(), PAGE);
+    follow(events, &kind, &store, |object| Ok::<_, Infallible>(kept(object)), &mut on_change).await;
+    tracing::warn!(%kind, "the answer to a list is not in protobuf, reading JSON: this takes more of the processor");
     let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
     let events = watcher::watcher(api, config.page_size(PAGE));
-    follow(events, "Pod", &store, |pod| Ok::<_, Infallible>(PodObject::into(pod)), on_change).await;
+    follow(events, &kind, &store, |object: W| Ok::<_, Infallible>(kept(object.into())), on_change).await;
 }
 
 async fn follow<W, K, E>(
@@ -602,6 +613,7 @@ const PAGE: u32 = 100;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::k8s::pod::{PodObject, PodView};
 
     const BY_UID: StoreIndex<PodView> = StoreIndex::new("UID", |pod| Some(pod.uid().to_owned()));
     const BY_NODE: StoreIndex<PodView> = StoreIndex::new("node", |pod| Some(pod.node_name.as_str().to_owned()));
@@ -664,7 +676,7 @@ mod tests {
         let api: Api<PodObject> = Api::all(kube::Client::new(service, "default"));
         let store = Store::new(None);
         let mut reported = Vec::new();
-        let follow = watch_pods(api, None, store.clone(), |change| {
+        let follow = watch_in_protobuf(api, None, store.clone(), |pod| pod, |change| {
             if let Change::Applied { new, initial, .. } = change {
                 reported.push((new.name().to_owned(), initial));
             }

@@ -17,7 +17,7 @@ use crate::{
     controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
     domain::kinds::daemon_set::{
         make,
-        plan::{Action, Candidate, Plan, Remember, Turn},
+        plan::{Action, Candidate, Outline, Plan, Remember, Turn},
     },
     k8s::pod::PodView,
     runtime::{
@@ -31,9 +31,9 @@ use crate::{
     },
 };
 
-/// What is left of a plan when it has been carried out, as far as the status reports it.
+/// What the status reports of a plan that has been carried out, and when to look again.
 pub(super) struct Left {
-    pub(super) plan: Plan,
+    pub(super) plan: Outline,
     pub(super) look: Option<std::time::Duration>,
 }
 
@@ -83,7 +83,7 @@ impl Controller {
         mut plan: Plan,
         pass: &mut Pass,
     ) -> Left {
-        let left = Left { plan: plan.clone(), look: plan.look };
+        let left = Left { plan: plan.outline(), look: plan.look };
         let outages = std::mem::take(&mut plan.outages);
         self.common.memories.with(&job.key, |memory| memory.outages.extend(outages));
         let (creations, others): (Vec<Action>, Vec<Action>) =
@@ -114,7 +114,7 @@ impl Controller {
             }
         }
         // What was done says by itself that there is more to do.
-        if left.plan.is_cut {
+        if plan.is_cut {
             pass.common.look_after(Some(AFTER_REFUSAL));
         }
         left

@@ -3,7 +3,7 @@
 //! The rule is that of a pass, asked about one node: [`plan`](crate::domain::kinds::daemon_set::pass::plan). Only Pods are
 //! made; everything else, and the status, is for the pass that follows.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 
@@ -26,6 +26,13 @@ pub(super) const WORKERS: usize = 4;
 const AT_ONCE: usize = 16;
 
 impl Controller {
+    /// How old the look for the built-in DaemonSet may be when a pass begins. The passes of a large set look earlier than a
+    /// node that comes would have to: its Pod seldom waits for that.
+    pub(super) fn first_pause(&self, job: &Job) -> Duration {
+        let pause = self.common.first_pause(&job.key, &job.set.metadata);
+        if self.common.pause(&job.key).is_zero() { pause } else { pause.min(BUILT_IN_PAUSE / 2) }
+    }
+
     /// Makes the Pods that a node lacks. What fails is done by the passes, with their back-off.
     pub(super) async fn node_arrives(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(node) = self.context.nodes.get(&key.name) else { return Ok(Requeue::Await) };

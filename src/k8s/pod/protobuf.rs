@@ -3,10 +3,9 @@
 //! What protobuf and JSON write differently: protobuf has numbers and texts that JSON leaves out because they are 0 or
 //! empty.
 
-use std::{borrow::Cow, sync::Arc};
+use std::borrow::Cow;
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
@@ -20,9 +19,13 @@ use super::{
     },
 };
 use crate::k8s::{
-    protobuf::v1,
-    shared::{self, Text},
+    protobuf::{InProtobuf, interned, read, shared_text, some_text, text, timestamp, v1},
+    shared::Text,
 };
+
+impl InProtobuf for PodView {
+    type Message = v1::Pod;
+}
 
 impl From<v1::Pod> for PodView {
     fn from(pod: v1::Pod) -> Self {
@@ -35,35 +38,9 @@ impl From<v1::Pod> for PodView {
     }
 }
 
-/// A text as it is; what is no UTF-8 can only have been written by a client that broke the rules, and is shown as such.
-fn read(bytes: &Bytes) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
-}
-
-fn text(bytes: Option<Bytes>) -> String {
-    bytes.map_or_else(String::new, |bytes| read(&bytes).into_owned())
-}
-
-/// None: not there, or empty, which JSON leaves out.
-fn some_text(bytes: Option<Bytes>) -> Option<String> {
-    bytes.filter(|bytes| !bytes.is_empty()).map(|bytes| read(&bytes).into_owned())
-}
-
-fn shared(bytes: Option<Bytes>) -> Option<Text> {
-    bytes.map(|bytes| Text::from(&*read(&bytes)))
-}
-
-fn interned(bytes: Option<Bytes>) -> Arc<str> {
-    shared::text(&read(&bytes.unwrap_or_default()))
-}
-
 /// None: 0, which JSON leaves out.
 fn number(value: Option<i64>) -> Option<i64> {
     value.filter(|value| *value != 0)
-}
-
-fn timestamp(time: Option<v1::Time>) -> Option<Timestamp> {
-    Timestamp::from_second(time?.seconds?).ok()
 }
 
 fn list<W, T>(items: Vec<W>, convert: impl FnMut(W) -> T) -> Option<Vec<T>> {
@@ -86,7 +63,7 @@ fn meta(meta: v1::ObjectMeta) -> WireMeta {
     let labels: Vec<_> = meta.labels.into_iter().map(label).collect();
     WireMeta {
         name: some_text(meta.name),
-        namespace: shared(meta.namespace),
+        namespace: shared_text(meta.namespace),
         uid: some_text(meta.uid),
         generation: number(meta.generation),
         resource_version: some_text(meta.resource_version),
@@ -107,9 +84,9 @@ fn meta(meta: v1::ObjectMeta) -> WireMeta {
 
 fn spec(spec: v1::PodSpec) -> WireSpec {
     WireSpec {
-        node_name: shared(spec.node_name),
+        node_name: shared_text(spec.node_name),
         affinity: spec.affinity.map(affinity),
-        restart_policy: shared(spec.restart_policy),
+        restart_policy: shared_text(spec.restart_policy),
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
         readiness_gates: list(spec.readiness_gates, |gate| WireGate { condition_type: text(gate.condition_type) }),
         containers: list(spec.containers, container),
@@ -117,7 +94,7 @@ fn spec(spec: v1::PodSpec) -> WireSpec {
         ephemeral_containers: list(spec.ephemeral_containers, |ephemeral| {
             let v1::EphemeralContainerCommon { name, env } = ephemeral.common.unwrap_or_default();
             WireEphemeral {
-                name: shared(name).unwrap_or_default(),
+                name: shared_text(name).unwrap_or_default(),
                 job: job_of(variables(&env).iter().map(Owned::read)),
             }
         }),
@@ -133,8 +110,8 @@ fn spec(spec: v1::PodSpec) -> WireSpec {
 
 fn affinity(affinity: v1::Affinity) -> WireAffinity {
     let requirement = |requirement: v1::NodeSelectorRequirement| WireRequirement {
-        key: shared(requirement.key).unwrap_or_default(),
-        operator: shared(requirement.operator).unwrap_or_default(),
+        key: shared_text(requirement.key).unwrap_or_default(),
+        operator: shared_text(requirement.operator).unwrap_or_default(),
         values: list(requirement.values, |value| Text::from(&*read(&value))),
     };
     let term = |term: v1::NodeSelectorTerm| WireTerm { match_fields: list(term.match_fields, requirement) };
@@ -188,7 +165,7 @@ fn variables(variables: &[v1::EnvVar]) -> Vec<Owned<'_>> {
 
 fn status(status: v1::PodStatus) -> WireStatus {
     WireStatus {
-        phase: shared(status.phase),
+        phase: shared_text(status.phase),
         pod_ip: some_text(status.pod_ip),
         observed_generation: number(status.observed_generation),
         conditions: list(status.conditions, |condition| WireCondition {
@@ -206,8 +183,8 @@ fn status(status: v1::PodStatus) -> WireStatus {
 
 fn container_status(status: v1::ContainerStatus) -> WireContainerStatus {
     WireContainerStatus {
-        name: shared(status.name).unwrap_or_default(),
-        image: shared(status.image),
+        name: shared_text(status.name).unwrap_or_default(),
+        image: shared_text(status.image),
         container_id: some_text(status.container_id),
         image_id: interned(status.image_id),
         ready: status.ready.unwrap_or_default(),

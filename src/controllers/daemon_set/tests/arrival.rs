@@ -32,6 +32,21 @@ async fn a_node_that_comes_gets_its_pod_without_a_pass_and_only_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_comes_between_passes_does_not_wait_for_a_look_for_the_built_in_daemon_set() {
+    let world = on_a_hundred_nodes(json!({})).await;
+    lock(&world.server).unreadable.push(BUILT_IN);
+    // The last pass has looked if the look before was fifteen seconds old.
+    tokio::time::advance(Duration::from_secs(14)).await;
+    world.node("new", json!({}));
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    assert_eq!(world.sent().len(), 1);
+    tokio::time::advance(BUILT_IN_PAUSE).await;
+    world.node("next", json!({}));
+    world.controller.node_arrives(&key("next")).await.unwrap();
+    assert_eq!(world.sent(), Vec::<String>::new(), "without a look for half a minute");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pass_that_looked_before_a_node_was_served_makes_no_second_pod() {
     let world = on_a_hundred_nodes(json!({})).await;
     world.node("new", json!({}));

@@ -227,7 +227,30 @@ pub struct Plan {
     pub not_in_place: Option<String>,
 }
 
+/// What the status says of a plan, without the steps, of which there may be thousands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outline {
+    /// The first thing that is waited for.
+    pub wait: Option<Wait>,
+    /// The first thing that no waiting cures.
+    pub impossible: Option<Wait>,
+    /// Nothing is to be done.
+    pub is_idle: bool,
+    /// Pods are held on their revision.
+    pub is_held: bool,
+}
+
 impl Plan {
+    /// As it was made, before anything of it is done.
+    pub fn outline(&self) -> Outline {
+        Outline {
+            wait: self.wait.clone(),
+            impossible: self.impossible.clone(),
+            is_idle: self.actions.is_empty() && self.candidates.is_empty() && !self.is_cut,
+            is_held: self.is_held,
+        }
+    }
+
     /// Notes what is waited for; the first one is reported.
     pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
         if self.wait.is_none() {
@@ -322,7 +345,7 @@ impl<'a> Slot<'a> {
                 // One that was made since then has a label if the node had come first.
                 let was_there = new.created.is_none_or(|created| created.as_second() <= seconds);
                 is_older && was_there
-                    || new.made_not_ready == Some(seconds)
+                    || new.was_made_in_outage(seconds)
                     || new.updated_at.is_some_and(|begun| seconds <= begun.as_second())
             }
             // One to which that was announced has been taken already.
@@ -333,12 +356,16 @@ impl<'a> Slot<'a> {
     }
 
     /// Whether the node stopped being Ready soon after its Pod was made or updated, on whatever revision: probably
-    /// because of it, so that the next template too has to count it.
+    /// because of it, so that the next template too has to count it. The outage may have begun before the time that is known:
+    /// a manager that starts anew sees only when the node's condition changed last, from False to Unknown or back. So a Pod
+    /// that has not worked for longer than that is held against the node too.
     fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64) -> bool {
         let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds);
-        self.pods.iter().filter(|pod| pod.made_not_ready != Some(not_ready_since)).any(|pod| {
+        self.pods.iter().filter(|pod| !pod.was_made_in_outage(not_ready_since)).any(|pod| {
             let begun = [pod.created, pod.updated_at].into_iter().flatten().max();
-            begun.is_some_and(|begun| (0..=suspect).contains(&(not_ready_since - begun.as_second())))
+            let unready = pod.unready_since.map_or(not_ready_since, Timestamp::as_second);
+            let first = not_ready_since.min(unready);
+            begun.is_some_and(|begun| begun.as_second() <= not_ready_since && first - begun.as_second() <= suspect)
         })
     }
 }

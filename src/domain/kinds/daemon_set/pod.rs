@@ -59,7 +59,7 @@ impl Node {
         let zone = spec.per_topology.as_ref().and_then(|(key, _)| view.labels.get(key));
         let created = view.metadata.creation_timestamp.as_ref().map(|created| created.0);
         let has_limits = spec.has_own_limits();
-        let since = || view.ready_since.or(created).unwrap_or(Timestamp::UNIX_EPOCH);
+        let since = || view.not_ready_since.or(created).unwrap_or(Timestamp::UNIX_EPOCH);
         let not_ready_since = (has_limits && !view.ready).then(since);
         let lasted = not_ready_since.zip(created).map(|(since, created)| since.duration_since(created));
         let fit = spec.placement.fit(view.name(), &view.labels, &view.taints);
@@ -134,6 +134,10 @@ pub struct Pod {
     pub updated_at: Option<Timestamp>,
     /// Since when its node was not Ready when it was made, in seconds.
     pub made_not_ready: Option<i64>,
+    /// Since when its condition Ready is not True, if it has one.
+    pub unready_since: Option<Timestamp>,
+    /// kubelet has said nothing about it yet.
+    pub is_untouched: bool,
 }
 
 impl Pod {
@@ -144,6 +148,7 @@ impl Pod {
         let label = |key: &str| view.labels.get(key);
         let hash = label(labels::CONTROLLER_REVISION_HASH).unwrap_or_default();
         let is_same = |other: &str| !hash.is_empty() && revision::is_same(hash, other);
+        let ready = view.condition("Ready");
         (!node.is_empty()).then(|| Self {
             name: view.name().to_owned(),
             node: node.to_owned(),
@@ -165,6 +170,8 @@ impl Pod {
             unreadable: unreadable(view),
             updated_at: view.updated_in_place(),
             made_not_ready: label(labels::NODE_NOT_READY_SINCE).and_then(|seconds| seconds.parse().ok()),
+            unready_since: ready.filter(|ready| ready.status != "True").and(view.ready_since),
+            is_untouched: ready.is_none(),
         })
     }
 
@@ -186,6 +193,12 @@ impl Pod {
     /// Whether it is Ready and in service, for however short a time.
     pub fn is_serving(&self) -> bool {
         self.state.is_in_service() && self.is_live() && self.until_available.is_some()
+    }
+
+    /// Whether it was made in the outage of its node that has lasted since then, in seconds. That may have been found to begin
+    /// later than it did; kubelet has not been back in between if it has not got to the Pod.
+    pub fn was_made_in_outage(&self, since: i64) -> bool {
+        self.made_not_ready.is_some_and(|then| then == since || (then < since && self.is_untouched))
     }
 
     /// Whether its replacement or update has been announced to a hook.

@@ -1,7 +1,7 @@
 //! What a DaemonSet says about itself.
 
 use super::{
-    plan::{Observed, Plan, slots},
+    plan::{Observed, Outline, slots},
     spec::Numbers,
 };
 use crate::domain::workload::{
@@ -47,7 +47,7 @@ pub fn counts(observed: &Observed<'_>) -> Counts {
 }
 
 /// How the set is after a plan was made.
-pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Plan) -> Progress {
+pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Outline) -> Progress {
     let spec = observed.spec;
     let words = |wait: &Wait| (wait.reason.to_owned(), wait.message.clone());
     if let Some((reason, message)) = plan.impossible.as_ref().map(words) {
@@ -56,10 +56,9 @@ pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Plan) -> Progre
     if let Some((reason, message)) = plan.wait.as_ref().map(words) {
         return Progress::Waiting { reason, message };
     }
-    let is_idle = plan.actions.is_empty() && plan.candidates.is_empty() && !plan.is_cut;
     // With partitionedScaling nodes stay without a Pod.
     let is_filled = counts.current == counts.desired || plan.is_held && spec.partitioned_scaling;
-    if !is_idle || !is_filled || counts.available != counts.current {
+    if !plan.is_idle || !is_filled || counts.available != counts.current {
         let message = format!("Pods are available on {} of {} nodes", counts.available, counts.desired);
         return Progress::Waiting { reason: "Progressing".into(), message };
     }

@@ -549,6 +549,47 @@ fn strict_a_node_that_a_template_has_broken_keeps_its_slot_while_the_next_one_re
 }
 
 #[test]
+fn strict_a_manager_that_starts_anew_and_sees_only_the_last_change_of_an_outage_gives_no_slot_away() {
+    let strict = spec(json!({"strict": true, "maxUnavailable": 1, "rollingUpdateType": "InPlaceIfPossible"}));
+    // The node was False soon after its Pod had been made, and is Unknown since second -100.
+    let first = |created: i64, unready_since: Option<i64>| {
+        let broken = Pod { created: Some(time(created)), unready_since: unready_since.map(time), ..unready(old("a")) };
+        texts(planned(&strict, &[down("a", -100), node("b")], &[broken, old("b")])).remove(0)
+    };
+    assert_eq!(first(-9000, Some(-8990)), "update o-a main=i:2", "it takes the only place: its Pod has never worked");
+    assert_eq!(first(-9000, Some(-8000)), "update o-b main=i:2", "it had worked for longer than ten minutes");
+    assert_eq!(first(-9000, Some(-50)), "update o-b main=i:2");
+    assert_eq!(first(-9000, None), "update o-b main=i:2");
+    // Lost first, then updated.
+    let updated = Pod { updated_at: Some(time(6)), unready_since: Some(time(-90)), ..unready(pod("a")) };
+    assert_eq!(texts(planned(&strict, &[down("a", 5), node("b")], &[updated, old("b")])), ["update o-b main=i:2"]);
+}
+
+#[test]
+fn strict_a_pod_to_which_kubelet_has_not_got_was_made_in_the_same_outage_whenever_that_is_said_to_begin() {
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    let lost = [down("a", 5), node("b")];
+    let made = |then: i64, is_untouched: bool| {
+        let pod = Pod { made_not_ready: Some(time(then).as_second()), is_untouched, ..unready(pod("a")) };
+        of(strict.clone(), &lost, &[pod, old("b")])
+    };
+    assert_eq!(made(-3, true), ["delete o-b"], "it was False before it was Unknown: it holds no slot");
+    assert_eq!(made(-3, false), NONE, "kubelet was back in between");
+    assert_eq!(made(5, false), ["delete o-b"]);
+    let seen = |conditions: Value| {
+        let view: PodView = serde_json::from_value(json!({"metadata": {"name": "p-a"}, "spec": {"nodeName": "a"},
+            "status": {"phase": "Pending", "conditions": conditions}}))
+        .unwrap();
+        let pod = Pod::of(&view, &spec(strict.clone()), Newest { hash: NEW, same: &[] }, at(0)).unwrap();
+        (pod.is_untouched, pod.unready_since)
+    };
+    let ready = |status: &str| json!([{"type": "Ready", "status": status, "lastTransitionTime": time(7).to_string()}]);
+    assert_eq!(seen(json!([{"type": "PodScheduled", "status": "True"}])), (true, None));
+    assert_eq!(seen(ready("False")), (false, Some(time(7))));
+    assert_eq!(seen(ready("True")), (false, None));
+}
+
+#[test]
 fn strict_a_node_that_is_lost_long_after_its_update_holds_a_slot_until_there_is_another_template() {
     let (strict, lost) = (spec(json!({"strict": true, "maxUnavailable": 1})), [down("a", 5000), node("b")]);
     let seen = planned(&strict, &lost, &[unready(pod("a")), old("b")]);
@@ -699,7 +740,7 @@ fn strict_the_status_counts_a_node_that_repels_pods_because_it_is_not_ready() {
     let pods = [unready(pod("a")), pod("c")];
     let (counts, progress) = observing(&spec, &all, &pods, &Besides::default(), |observed| {
         let counts = status::counts(observed);
-        (counts, status::progress(observed, &counts, &plan(observed)))
+        (counts, status::progress(observed, &counts, &plan(observed).outline()))
     });
     let want = status::Counts { desired: 3, current: 2, misscheduled: 0, ready: 1, available: 1, updated: 2 };
     assert_eq!(counts, want);
@@ -765,7 +806,7 @@ fn counts_are_of_nodes() {
 fn how_the_set_is() {
     let progress = |fields: Value, nodes: &[Node], pods: &[Pod]| {
         observing(&spec(fields), nodes, pods, &Besides::default(), |observed| {
-            status::progress(observed, &status::counts(observed), &plan(observed))
+            status::progress(observed, &status::counts(observed), &plan(observed).outline())
         })
     };
     let all = nodes(&["a", "b"]);

@@ -94,6 +94,8 @@ pub(crate) fn pod(node: &str) -> Pod {
         unreadable: None,
         updated_at: None,
         made_not_ready: None,
+        unready_since: None,
+        is_untouched: false,
     }
 }
 /// An available Pod on the old revision, `o-NODE`.

@@ -1,6 +1,6 @@
-//! Lists and watches Pods in protobuf.
+//! Lists and watches Pods and Nodes in protobuf.
 //!
-//! Watching Pods is what an idle cluster costs us and the API server. In protobuf what we do not read is passed over by
+//! Watching them is what an idle cluster costs us and the API server. In protobuf what we do not read is passed over by
 //! its length, and the API server has encoded every event anyway for its own controllers. kube-runtime's watcher, which
 //! knows JSON alone, follows everything else; this one does the same by the same rules: a paged list, a watch from there
 //! on, bookmarks, and a new list when the version is too old.
@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{ListParams, WatchParams},
     client::Body,
     core::Status,
@@ -25,10 +25,8 @@ use tokio_util::{
     io::StreamReader,
 };
 
-use crate::k8s::{
-    pod::{PodObject, PodView},
-    protobuf::{self, Malformed, v1},
-};
+use super::object_key::StoredObject;
+use crate::k8s::protobuf::{self, InProtobuf, Malformed, v1};
 
 /// Protobuf is wanted. JSON is accepted to notice where an answer does not come in protobuf.
 const ACCEPT: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
@@ -44,17 +42,17 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// More than any object: etcd takes 1.5 MiB, and the API server 3 MiB of a request.
 const LARGEST_EVENT: usize = 16 << 20;
 
-/// All changes of the Pods that the field selector matches, for ever; after an error it tries again when it is polled. It
-/// ends when an answer is not in protobuf.
-pub(super) fn events(
-    api: Api<PodObject>,
+/// All changes of the objects that the field selector matches, for ever, with what is kept of each; after an error it tries
+/// again when it is polled. It ends when an answer is not in protobuf.
+pub(super) fn events<W: Resource, K: InProtobuf + StoredObject + Send>(
+    api: Api<W>,
     fields: Option<String>,
     page_size: u32,
-) -> impl Stream<Item = watcher::Result<Event<PodView>>> + Send {
+) -> impl Stream<Item = watcher::Result<Event<K>>> + Send {
     let source = Source { path: api.resource_url().to_owned(), client: api.into_client(), fields, page_size };
     stream::unfold((source, WatchState::Empty), async |(source, mut state)| {
         loop {
-            let WatchStep { event, next } = source.step(state).await;
+            let WatchStep { event, next } = source.step::<K>(state).await;
             let next = next?;
             match event {
                 Some(event) => return Some((event, (source, next))),
@@ -68,7 +66,7 @@ struct Source {
     client: Client,
     /// Of the resource, with the namespace if there is one.
     path: String,
-    /// Which Pods, if not all.
+    /// Which objects, if not all.
     fields: Option<String>,
     page_size: u32,
 }
@@ -95,14 +93,14 @@ enum WatchState {
 
 type Frames = stream::BoxStream<'static, io::Result<Bytes>>;
 
-struct WatchStep {
-    event: Option<watcher::Result<Event<PodView>>>,
+struct WatchStep<K> {
+    event: Option<watcher::Result<Event<K>>>,
     /// None: the answer was not in protobuf.
     next: Option<WatchState>,
 }
 
-impl WatchStep {
-    fn event(event: watcher::Result<Event<PodView>>, next: WatchState) -> Self {
+impl<K> WatchStep<K> {
+    fn event(event: watcher::Result<Event<K>>, next: WatchState) -> Self {
         Self { event: Some(event), next: Some(next) }
     }
     fn silent(next: WatchState) -> Self {
@@ -114,16 +112,17 @@ impl WatchStep {
 }
 
 impl Source {
-    async fn step(&self, state: WatchState) -> WatchStep {
+    async fn step<K: InProtobuf + StoredObject + Send>(&self, state: WatchState) -> WatchStep<K> {
         match state {
             WatchState::Empty => WatchStep::event(
                 Ok(Event::Init),
                 WatchState::Listing { page: VecDeque::new(), next: None, version: None },
             ),
             WatchState::Listing { mut page, next, version } => match (page.pop_front(), &next, version) {
-                (Some(item), _, version) => match v1::Pod::decode(item) {
-                    Ok(pod) => {
-                        WatchStep::event(Ok(Event::InitApply(pod.into())), WatchState::Listing { page, next, version })
+                (Some(item), _, version) => match K::Message::decode(item) {
+                    Ok(object) => {
+                        let event = Ok(Event::InitApply(object.into()));
+                        WatchStep::event(event, WatchState::Listing { page, next, version })
                     }
                     // The others are not kept waiting for it.
                     Err(error) => {
@@ -139,7 +138,7 @@ impl Source {
         }
     }
 
-    async fn list(&self, next: Option<String>) -> WatchStep {
+    async fn list<K>(&self, next: Option<String>) -> WatchStep<K> {
         let failed = |error| WatchStep::event(Err(Error::InitialListFailed(error)), WatchState::Empty);
         let params = ListParams {
             field_selector: self.fields.clone(),
@@ -152,7 +151,7 @@ impl Source {
             Ok(None) => return WatchStep::not_protobuf(),
             Err(error) => return failed(error),
         };
-        let list: v1::PodList = match body.map(|body| protobuf::decode(body.to_bytes())) {
+        let list: v1::ObjectList = match body.map(|body| protobuf::decode(body.to_bytes())) {
             Ok(Ok(list)) => list,
             Ok(Err(error)) => return failed(malformed(error)),
             Err(error) => return failed(error),
@@ -166,7 +165,7 @@ impl Source {
         WatchStep::silent(WatchState::Listing { page: list.items.into(), next, version })
     }
 
-    async fn watch(&self, version: String) -> WatchStep {
+    async fn watch<K>(&self, version: String) -> WatchStep<K> {
         let params =
             WatchParams { field_selector: self.fields.clone(), timeout: Some(WATCH_SECONDS), ..WatchParams::default() };
         match self.ask(kube::core::Request::new(&self.path).watch(&params, &version)).await {
@@ -183,7 +182,12 @@ impl Source {
         }
     }
 
-    async fn next(&self, version: String, mut frames: Frames, empty_since: Option<Instant>) -> WatchStep {
+    async fn next<K: InProtobuf + StoredObject + Send>(
+        &self,
+        version: String,
+        mut frames: Frames,
+        empty_since: Option<Instant>,
+    ) -> WatchStep<K> {
         let frame = match frames.next().await {
             Some(Ok(frame)) => frame,
             Some(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
@@ -256,9 +260,9 @@ fn frames(answer: Response<Body>) -> Frames {
     FramedRead::new(body, codec).map_ok(bytes::BytesMut::freeze).boxed()
 }
 
-struct WatchEvent {
+struct WatchEvent<K> {
     /// None: a bookmark.
-    event: Option<Event<PodView>>,
+    event: Option<Event<K>>,
     /// Up to which the watch has come.
     version: String,
 }
@@ -275,19 +279,19 @@ impl<E: Into<Malformed>> From<E> for Trouble {
     }
 }
 
-fn read_event(frame: Bytes) -> Result<WatchEvent, Trouble> {
+fn read_event<K: InProtobuf + StoredObject>(frame: Bytes) -> Result<WatchEvent<K>, Trouble> {
     let event = v1::WatchEvent::decode(frame)?;
     let object = event.object.and_then(|object| object.raw).unwrap_or_default();
     let kind = event.r#type.unwrap_or_default();
     if kind == "ERROR" {
         return Err(Trouble::Server(status(protobuf::decode(object)?).boxed()));
     }
-    let pod = PodView::from(protobuf::decode::<v1::Pod>(object)?);
-    let version = pod.resource_version().unwrap_or_default().to_owned();
+    let kept: K = protobuf::decode::<K::Message>(object)?.into();
+    let version = kept.object_version().unwrap_or_default().to_owned();
     let event = match kind.as_str() {
         "BOOKMARK" => None,
-        "DELETED" => Some(Event::Delete(pod)),
-        _ => Some(Event::Apply(pod)),
+        "DELETED" => Some(Event::Delete(kept)),
+        _ => Some(Event::Apply(kept)),
     };
     Ok(WatchEvent { event, version })
 }
@@ -311,6 +315,7 @@ mod tests {
     use hyper::body::Frame;
 
     use super::*;
+    use crate::k8s::pod::{PodObject, PodView};
 
     const PROTOBUF: &str = protobuf::CONTENT_TYPE;
 
@@ -335,7 +340,7 @@ mod tests {
         let metadata = v1::ListMeta { resource_version: Some(version.into()), r#continue: Some(next.into()) };
         let item = |name: &&str| if *name == "odd" { b"odd".to_vec() } else { pod(name, "1").encode_to_vec() };
         let items = names.iter().map(item).map(Bytes::from).collect();
-        (200, PROTOBUF, vec![object("PodList", &v1::PodList { metadata: Some(metadata), items })])
+        (200, PROTOBUF, vec![object("PodList", &v1::ObjectList { metadata: Some(metadata), items })])
     }
 
     fn frame(kind: &str, object: Vec<u8>) -> Vec<u8> {
@@ -373,7 +378,7 @@ mod tests {
             }
         });
         let api: Api<PodObject> = Api::all(Client::new(service, "default"));
-        let mut events = events(api, Some("spec.nodeName=n".into()), 2).boxed();
+        let mut events = events::<_, PodView>(api, Some("spec.nodeName=n".into()), 2).boxed();
         let mut seen = Vec::new();
         while let Ok(event) = tokio::time::timeout(Duration::from_secs(60), events.next()).await {
             seen.push(match event {
