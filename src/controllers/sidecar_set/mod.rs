@@ -258,7 +258,7 @@ impl Controller {
         let name = new.metadata.name.as_deref().unwrap_or_default();
         let (before, now) = (old.map(|old| labels_of(old)), labels_of(new));
         let is_for = |target: &Target, labels| target.aim().is_for(matching::Namespace { name, labels });
-        let mut targets = lock(&self.index).of_namespace(name);
+        let mut targets = lock(&self.index).of_namespaces([name]);
         targets.retain(|target| is_for(target, before.as_ref()) != is_for(target, Some(&now)));
         for target in targets {
             lock(&self.missed).search(target.name());

@@ -11,7 +11,7 @@
 //! the Pod is created: whether that is to be an error is for the caller to say.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex},
     time::Duration,
@@ -100,8 +100,8 @@ pub struct Sidecars {
     sets: Arc<Store<WireSidecarSet>>,
     namespaces: Arc<Store<NamespaceView>>,
     index: Mutex<Index<Indexed>>,
-    /// SidecarSets by the hashes of what they claim.
-    claims: Mutex<HashMap<u32, Vec<Arc<Entry>>>>,
+    /// SidecarSets by a hash of what they claim, and by name: many may claim the same.
+    claims: Mutex<BTreeMap<(u32, Arc<str>), Arc<Entry>>>,
     /// Those that cannot be read, by name.
     unreadable: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
     /// Held while the namespaces are published: of two writers the later one knows more.
@@ -252,10 +252,20 @@ impl Sidecars {
     pub fn beside(&self, spec: &Value) -> Vec<Stored> {
         let Ok(aim) = Aim::of(spec) else { return Vec::new() };
         let hashes = claims::hashes(spec);
-        let others: BTreeMap<Arc<str>, Arc<Entry>> = {
-            let claims = lock(&self.claims);
-            let others = hashes.iter().filter_map(|hash| claims.get(hash)).flatten();
-            others.map(|entry| (entry.name.clone(), entry.clone())).collect()
+        let others: BTreeMap<Arc<str>, Arc<Entry>> = match aim.namespaces() {
+            // In a few namespaces there are fewer than have the same claim.
+            Some(names) => {
+                let found = lock(&self.index).of_namespaces(names).into_iter();
+                let meets = |entry: &Entry| entry.claims().iter().any(|hash| hashes.binary_search(hash).is_ok());
+                let found = found.filter(|Indexed(entry)| meets(entry));
+                found.map(|Indexed(entry)| (entry.name.clone(), entry)).collect()
+            }
+            None => {
+                let claims = lock(&self.claims);
+                let of = |hash: u32| claims.range((hash, "".into())..).take_while(move |((found, _), _)| *found == hash);
+                let found = hashes.iter().flat_map(|hash| of(*hash));
+                found.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
+            }
         };
         let others = others.values().filter(|entry| !entry.aim.is_disjoint(&aim));
         others.map(|entry| Stored { name: entry.name.clone(), aim: entry.aim.clone(), spec: entry.spec() }).collect()
@@ -335,18 +345,13 @@ impl Sidecars {
         let mut claims = lock(&self.claims);
         if let Some(Indexed(old)) = index.get(name) {
             for hash in old.claims() {
-                if let Some(of_hash) = claims.get_mut(hash) {
-                    of_hash.retain(|other| other.name != old.name);
-                    if of_hash.is_empty() {
-                        claims.remove(hash);
-                    }
-                }
+                claims.remove(&(*hash, old.name.clone()));
             }
         }
         let Some(entry) = entry else { return index.remove(name) };
         // One that is for no Pod is in conflict with none.
         for hash in entry.claims().iter().filter(|_| !entry.aim.is_for_nobody()) {
-            claims.entry(*hash).or_default().push(entry.clone());
+            claims.insert((*hash, entry.name.clone()), entry.clone());
         }
         index.insert(&Indexed(entry.clone()), &entry.aim)
     }
