@@ -146,9 +146,11 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         if job.spec.mode == AllocationMode::Reserving {
             let of = reservation(job, child, pod, (update, keeps_old));
             let (is_reserved, look) = schedule::is_reserved(pod, of, now);
+            let is_updated_down = is_reserved && !is_ready && is_updated && is_on_template;
             seen.reserved += i32::from(is_reserved);
             seen.reserved_down += i32::from(is_reserved && !is_ready);
-            seen.updated_reserved_down += i32::from(is_reserved && !is_ready && is_updated && is_on_template);
+            seen.updated_reserved_down += i32::from(is_updated_down);
+            seen.updated_unplaced += i32::from(is_updated_down && waits_for_place(pod, now).is_some());
             if let Some(left) = look {
                 sooner(&mut seen.until_overdue, left);
             }

@@ -1051,6 +1051,70 @@ fn pods_without_a_place_use_up_no_budget_of_the_whole() {
 }
 
 #[test]
+fn a_deployment_in_a_full_zone_does_not_keep_the_others_from_being_updated() {
+    let of = |image: &str| {
+        let subsets = json!([{"name": "a", "maxReplicas": 3}, {"name": "b"}]);
+        let mut spec = reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "1"}},
+            "spec": {"replicas": 6, "topology": {"subsets": subsets}}}));
+        let template = json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}});
+        spec.template.kind = ChildKind::Deployment;
+        spec.template.spec = template.as_object().cloned().unwrap();
+        spec
+    };
+    let (old, new) = (of("i:1"), of("i:2"));
+    // One of its Pods is down and was kept: it gets no more Pods, so that nobody makes up for those of the full zone.
+    let broken = SubsetPods { there: 3, reserved: 1, reserved_down: 1, ..old_pods(2) };
+    let b = ChildSeen { pods: broken, ..child(&old, "b", 3, "r1") };
+    let full = |updated: i32, unplaced: i32| {
+        let mut a = child(&new, "a", 3, "r2");
+        let limit = json!({"metadata": {"annotations": {labels::SUBSET_MAX_UNAVAILABLE: "1"}},
+            "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}});
+        json_patch::merge(&mut a.object, &limit);
+        a.status["updatedReplicas"] = updated.into();
+        a.pods = SubsetPods {
+            there: 3,
+            reserved: updated,
+            reserved_down: updated,
+            updated,
+            updated_reserved_down: updated,
+            updated_unplaced: unplaced,
+            ..old_pods(3 - updated)
+        };
+        a
+    };
+    for (what, updated, unplaced, wanted) in [
+        ("all are updated, and none finds a place", 3, 3, vec!["b"]),
+        ("one finds no place, and the budget has no room for the next", 1, 1, vec!["b"]),
+        ("one is starting", 1, 0, vec![]),
+    ] {
+        let plan = plan_of(&new, &[full(updated, unplaced), b.clone()]);
+        assert_eq!((plan.replicas["a"], plan.replicas["b"]), (3, 3), "{what}");
+        assert_eq!(rolled(&plan), wanted, "{what}: {plan:?}");
+    }
+}
+
+#[test]
+fn under_a_budget_a_reserved_pod_that_runs_is_reserved_no_more_before_its_turn() {
+    let of = |budget: Value| reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: budget}}}));
+    let (free, budgeted) = (of(Value::Null), of("1".into()));
+    let pod: PodView = serde_json::from_value(json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "p", "labels": {labels::RESERVED_POD: "true"}},
+        "status": {"phase": "Running", "conditions":
+            [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}]}}))
+    .unwrap();
+    for (spec, is_updated, second, is_reserved) in [
+        (&free, false, 300, true),
+        (&free, true, 300, false),
+        (&budgeted, false, 299, true),
+        (&budgeted, false, 300, false),
+    ] {
+        let of = schedule::Reservation { spec, is_marked: true, is_updated, updating_since: None };
+        let said = schedule::is_reserved(&pod, of, at(second)).0;
+        assert_eq!(said, is_reserved, "{:?} {is_updated} {second}", spec.budget);
+    }
+}
+
+#[test]
 fn spec_4_5_a_roll_out_is_over_when_all_are_updated_but_those_that_others_make_up_for() {
     let with = |b: Value| {
         let subsets = json!([{"name": "a", "maxReplicas": 4}, b]);
