@@ -76,13 +76,13 @@ impl Controller {
     }
 
     /// Reads the workloads from the API server, before one is made: names are generated, so that the API server cannot tell
-    /// a second one from the first. Returns whether there are others than before.
-    pub(super) async fn read_children(&self, job: &UnitedJob) -> kube::Result<bool> {
+    /// a second one from the first. Returns whether there are others than before, and those that nobody controls.
+    pub(super) async fn read_children(&self, job: &UnitedJob) -> kube::Result<(bool, Vec<ChildSeen>)> {
         let uids = || -> Vec<String> { self.children.of(&job.owner.uid).into_iter().map(|child| child.uid).collect() };
         let before = uids();
         let (kind, namespace) = (job.spec.template.kind, &job.key.namespace);
-        self.children.read(kind, &self.context.client, namespace).await?;
-        Ok(before != uids())
+        let orphans = self.children.read(kind, &self.context.client, namespace).await?;
+        Ok((before != uids(), orphans))
     }
 }
 

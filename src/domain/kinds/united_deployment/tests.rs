@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
+    adopt,
     child::ChildSeen,
     make,
     plan::{self, SubsetStep, UnitedPlan, UnitedSeen},
@@ -1357,4 +1358,69 @@ fn pods_of_older_revisions_stay_when_the_partition_keeps_all_of_them() {
         assert_eq!(schedule::keeps_old(&spec, "a", old), stay, "{kind:?} {kept} {held} {old}");
         assert_eq!(schedule::keeps_old(&spec, "b", old), spec.template.holds().is_some());
     }
+}
+
+#[test]
+fn an_orphan_is_adopted_by_a_subset_without_a_workload_by_kind_labels_and_selector() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let orphan = |changes: Value| {
+        let mut orphan = child(&spec, "a", 3, "r2");
+        json_patch::merge(&mut orphan.object, &changes);
+        orphan
+    };
+    let plain = || orphan(json!({}));
+    let label = |key: &str, value: Value| orphan(json!({"metadata": {"labels": {key: value}}}));
+    let selects = |selector: Value| orphan(json!({"spec": {"selector": selector}}));
+    let subset = labels::SUBSET_NAME;
+    for (what, orphan, is_adopted) in [
+        ("one that was ours", plain(), true),
+        ("of another revision", label(labels::UNITED_REVISION, "r1".into()), true),
+        ("of another kind", ChildSeen { kind: Some(ChildKind::Deployment), ..plain() }, false),
+        ("on its way out", ChildSeen { is_deleting: true, ..plain() }, false),
+        ("that our selector does not match", label("app", "other".into()), false),
+        ("of no subset", label(subset, Value::Null), false),
+        ("with the label of another subset", label(subset, "b".into()), false),
+        ("of a subset that is no more", ChildSeen { subset: "z".into(), ..label(subset, "z".into()) }, false),
+        ("with other Pods", selects(json!({"matchLabels": {subset: null}})), false),
+        ("with fewer Pods", selects(json!({"matchLabels": {"tier": "x"}})), false),
+        ("with an empty list", selects(json!({"matchExpressions": []})), true),
+        ("with a selector that cannot be read", selects(json!({"matchLabels": 5})), false),
+    ] {
+        let adopted = adopt::adopted(&spec, &[child(&spec, "b", 3, "r2")], &[orphan]);
+        assert_eq!(adopted.len(), usize::from(is_adopted), "{what}");
+    }
+    let is_deleting = ChildSeen { is_deleting: true, ..child(&spec, "a", 3, "r2") };
+    for there in [child(&spec, "a", 3, "r2"), is_deleting] {
+        assert!(adopt::adopted(&spec, &[there], &[plain()]).is_empty(), "it has one");
+    }
+    let mut everything = spec.clone();
+    everything.selector = serde_json::from_value(json!({})).unwrap();
+    assert!(adopt::adopted(&everything, &[], &[plain()]).is_empty());
+}
+
+#[test]
+fn of_several_orphans_the_one_in_service_is_adopted_then_the_oldest() {
+    let spec = spec(ChildKind::Deployment, json!({}));
+    let of = |name: &str, ready: i32, second: u64| ChildSeen {
+        name: name.into(),
+        status: json!({"readyReplicas": ready}),
+        created: Some(at(second).wall),
+        ..child(&spec, "a", 3, "r1")
+    };
+    for (orphans, wanted) in [
+        ([of("x", 1, 5), of("y", 3, 9)], "y"),
+        ([of("x", 0, 9), of("y", 0, 5)], "y"),
+        ([of("y", 0, 5), of("x", 0, 5)], "x"),
+    ] {
+        let adopted = adopt::adopted(&spec, &[], &orphans);
+        assert_eq!(adopted.iter().map(|orphan| &*orphan.name).collect::<Vec<_>>(), [wanted]);
+    }
+}
+
+#[test]
+fn no_workload_is_made_in_the_place_of_one_that_is_still_to_be_adopted() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let mut plan = plan_of(&spec, &[]);
+    adopt::hold_back(&mut plan, &[child(&spec, "a", 3, "r1")]);
+    assert!(matches!(&plan.steps[..], [SubsetStep::Create { subset, .. }] if subset == "b"), "{plan:?}");
 }
