@@ -50,7 +50,7 @@ pub(super) const SPECS: &str = "kruise-manager-specs";
 const TEMPLATES: &str = "kruise-podtemplates";
 const SUBSETS: &str = "kruise-manager-subsets";
 const OF_UNITED: &str =
-    "controlled by a UnitedDeployment before and after, with the same owners and finalizers; not in our own namespace";
+    "controlled by a UnitedDeployment before and after, with the same owners and finalizers; adoption: that owner reference alone; not in our own namespace";
 const REGISTRATION: &str = "its own, by name: entries of its table, with their rules, target and an accepted failure policy; `mcontainerrecreaterequest.kb.io` stays, for all requests; no owner references";
 const NO_SPEC: &str = "metadata, but no owner references, and of finalizers only ours; the spec stays";
 
@@ -92,7 +92,7 @@ pub const WRITES: &[Write] = &[
     ),
     write(MANAGER, "", "podtemplates", &["create"]).only(TEMPLATES, "in a dry run"),
     write(MANAGER, KRUISE, "clonesets", &["patch"])
-        .only(SPECS, "metadata, but no owner references, and of finalizers only ours; names taken off `spec.scaleStrategy.podsToDelete`; of those that a UnitedDeployment controls, not in our own namespace, the whole spec"),
+        .only(SPECS, "metadata, but no owner references, and of finalizers only ours; names taken off `spec.scaleStrategy.podsToDelete`; of those that a UnitedDeployment controls, not in our own namespace, the whole spec; of those that nobody controls, not in our own namespace, adoption by a UnitedDeployment"),
     write(MANAGER, KRUISE, "clonesets", &["create", "delete"]).only(SUBSETS, OF_UNITED),
     write(MANAGER, KRUISE, "statefulsets", &["create", "patch", "delete"]).only(SUBSETS, OF_UNITED),
     write(MANAGER, "apps", "deployments", &["create", "patch", "delete"]).only(SUBSETS, OF_UNITED),

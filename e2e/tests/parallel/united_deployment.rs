@@ -73,6 +73,35 @@ async fn each_subset_has_its_pods_its_nodes_and_its_patch() -> Result<()> {
 }
 
 #[tokio::test]
+async fn orphaned_workloads_are_adopted_by_the_next_object_of_the_name() -> Result<()> {
+    in_namespace("united-orphans", async |t| {
+        for (member, kind) in [("deploymentTemplate", "Deployment"), ("cloneSetTemplate", "CloneSet")] {
+            let object = united(member, vec![app("main")], json!([{ "name": "a", "replicas": 1 }, { "name": "b" }]));
+            t.create(object.clone()).await?;
+            settled(t, 3).await?;
+            let uids = async || -> Result<Vec<String>> {
+                let all = t.list(kind, SUBSET).await?;
+                Ok(all.iter().map(|set| set.text("/metadata/uid").to_owned()).collect())
+            };
+            let before = uids().await?;
+            assert_eq!(before.len(), 2);
+            t.kubectl(&["delete", "ud/web", "--cascade=orphan"]).await?;
+            t.create(object).await?;
+            settled(t, 3).await?;
+            assert_eq!(uids().await?, before, "{kind}");
+            t.remove(UNITED, "web").await?;
+            poll("no workload", LONG, async || {
+                ensure!(uids().await?.is_empty(), "{kind}");
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn deployments_and_stateful_sets_are_subsets_too() -> Result<()> {
     in_namespace("united-kinds", async |t| {
         for (member, kind) in [

@@ -320,6 +320,10 @@ fn of_subsets(w: &World) -> Vec<Case> {
         cases.push(case(kind, "its replicas", true, merge(&name, replicas())));
         cases.push(case(kind, "the replicas of another one", false, merge(&plain, replicas())));
         cases.push(case(kind, "its owner", false, merge(&name, json!({ "metadata": { "ownerReferences": theirs } }))));
+        let adoption = |owners: &Value| json!({ "metadata": { "ownerReferences": owners } });
+        cases.push(case(kind, "adoption", true, merge(&plain, adoption(owners))));
+        cases.push(case(kind, "adoption and more", false, merge(&plain, adoption(owners).with("/spec/replicas", 3))));
+        cases.push(case(kind, "adoption by a CloneSet", false, merge(&plain, adoption(&theirs))));
         cases.push(case(kind, "of a UnitedDeployment", true, Do::Delete(name)));
         cases.push(case(kind, "another one", false, Do::Delete(plain)));
     }

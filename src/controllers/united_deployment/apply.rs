@@ -15,6 +15,7 @@ use super::{Controller, UnitedJob, observe::parsed};
 use crate::{
     api::labels,
     domain::kinds::united_deployment::{
+        child::ChildSeen,
         plan::{SubsetStep, UnitedPlan},
         spec::ChildKind,
         status::PassFailures,
@@ -26,6 +27,7 @@ use crate::{
     runtime::{
         apply::{code, is_refusal, namespace_is_ending, post},
         events::reference,
+        live,
         lock,
         pass::{AFTER_WATCHED_CONFLICT, Pass},
         slow_start::{each, slow_start},
@@ -167,6 +169,63 @@ impl Controller {
         self.memories.with(&job.key, |memory| memory.windows[at] = window);
         let done = std::mem::take(&mut *lock(&done));
         (done, failure)
+    }
+
+    /// Makes the object the controller of workloads that nobody controls. Returns those that could not be adopted, and why. A
+    /// refusal of one keeps no other one from being adopted.
+    pub(super) async fn adopt(
+        &self,
+        job: &UnitedJob,
+        orphans: Vec<ChildSeen>,
+        pass: &mut Pass,
+    ) -> (Vec<ChildSeen>, Option<String>) {
+        let (mut left, mut why) = (Vec::new(), None);
+        for orphan in orphans {
+            match self.adopt_one(job, &orphan).await {
+                Ok(true) => {
+                    pass.note(Ok(true));
+                    continue;
+                }
+                // What has changed meanwhile is not watched.
+                Ok(false) => pass.look_after(Some(AFTER_WATCHED_CONFLICT)),
+                Err(error) => {
+                    let words = self.note(job, pass, error, "FailedFindSubsets");
+                    why = why.or(words);
+                }
+            }
+            left.push(orphan);
+        }
+        (left, why)
+    }
+
+    /// False: it cannot be adopted now.
+    async fn adopt_one(&self, job: &UnitedJob, orphan: &ChildSeen) -> kube::Result<bool> {
+        let (client, kind) = (&self.context.client, job.spec.template.kind);
+        if !live::may_adopt(client, &job.owner).await? {
+            return Ok(false);
+        }
+        let mut owners = vec![job.owner.controller()];
+        let others = orphan.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        owners.extend(others.into_iter().flatten().cloned());
+        // Only the version in which nobody controls it.
+        let patch = json!({"metadata": {"uid": orphan.uid, "resourceVersion": orphan.version,
+            "ownerReferences": owners}});
+        let at = path::in_namespace(kind.group(), kind.version(), &job.key.namespace, kind.plural());
+        let request = Request::new(at)
+            .patch(&orphan.name, &PatchParams::default(), &Patch::Merge(patch))
+            .map_err(kube::Error::BuildRequest)?;
+        match client.request::<Value>(request).await {
+            Ok(object) => {
+                self.children.put(kind, object)?;
+                let ChildSeen { name, subset, .. } = orphan;
+                let message = format!("{} {name} is that of subset {subset} and had no controller", kind.kind());
+                tracing::info!(united_deployment = %job.key, message, "adopted a workload");
+                self.context.events.normal(&reference(job.object.as_ref()), "Adopted", &message);
+                Ok(true)
+            }
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the label of Pods that are kept although they find no place, and of the others, by which autoscalers tell them

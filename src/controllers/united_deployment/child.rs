@@ -108,6 +108,12 @@ fn subset_of(metadata: &ObjectMeta, spec: &Value) -> String {
     selected.or_else(label).unwrap_or_default().to_owned()
 }
 
+/// Whether an object may be the workload of a subset that nobody controls.
+fn is_orphan(metadata: &ObjectMeta) -> bool {
+    let is_controlled = metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+    !is_controlled && metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::SUBSET_NAME))
+}
+
 /// What a workload is to the rules; its Pods are counted later.
 fn seen<K: OfKind>(child: &Child<K>) -> ChildSeen {
     let Child { metadata, spec, status, .. } = child;
@@ -120,7 +126,8 @@ fn seen<K: OfKind>(child: &Child<K>) -> ChildSeen {
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         subset: subset_of(metadata, spec),
         is_deleting: metadata.deletion_timestamp.is_some(),
-        object: json!({"metadata": {"labels": metadata.labels, "annotations": metadata.annotations}, "spec": spec}),
+        object: json!({"metadata": {"labels": metadata.labels, "annotations": metadata.annotations,
+            "ownerReferences": metadata.owner_references}, "spec": spec}),
         status: status.clone(),
         ..ChildSeen::default()
     }
@@ -150,14 +157,16 @@ impl<K: OfKind> OneKind<K> {
         Ok(())
     }
 
-    /// Reads those that are there from the API server: a store that is behind would have them made twice.
-    async fn read(&self, client: &Client, namespace: &str) -> kube::Result<()> {
+    /// Reads those that are there from the API server: a store that is behind would have them made twice. Returns those that
+    /// nobody controls, which the store does not hold.
+    async fn read(&self, client: &Client, namespace: &str) -> kube::Result<Vec<ChildSeen>> {
         let api: Api<Child<K>> = Api::namespaced(client.clone(), namespace);
         let ObjectList { items, .. } = api.list(&kube::api::ListParams::default()).await?;
+        let orphans = items.iter().filter(|child| is_orphan(&child.metadata)).map(seen).collect();
         for child in items {
             self.store.upsert(child);
         }
-        Ok(())
+        Ok(orphans)
     }
 }
 
@@ -212,7 +221,7 @@ impl Children {
     }
 
     /// See [`OneKind::read`].
-    pub(super) async fn read(&self, kind: ChildKind, client: &Client, namespace: &str) -> kube::Result<()> {
+    pub(super) async fn read(&self, kind: ChildKind, client: &Client, namespace: &str) -> kube::Result<Vec<ChildSeen>> {
         match kind {
             ChildKind::StatefulSet => self.stateful_sets.read(client, namespace).await,
             ChildKind::AdvancedStatefulSet => self.advanced.read(client, namespace).await,

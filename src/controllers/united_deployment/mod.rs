@@ -2,6 +2,7 @@
 //!
 //! - Owns: the workloads of the subsets (StatefulSets, Advanced StatefulSets, CloneSets, Deployments), the ControllerRevisions
 //!   and the status of UnitedDeployments.
+//! - Adopts: before it would make a workload, one of its subset that nobody controls.
 //! - Watches: UnitedDeployments, workloads of the four kinds, of which only those of UnitedDeployments are held, Pods.
 //! - Never: touches a Pod but for one label of ours and those that hold up a built-in StatefulSet (`stuck.rs`), deletes a
 //!   workload whose Pods are needed, writes to a workload that is as it is to be.
@@ -36,6 +37,7 @@ use crate::{
     },
     domain::{
         kinds::united_deployment::{
+            adopt,
             child::ChildSeen,
             plan::{self, UnitedPlan, UnitedSeen},
             schedule::{self, Places},
@@ -215,13 +217,10 @@ impl Controller {
         self.mark(&job, &resolved.update, &mut pass).await;
         let mut children = self.observe(&job, &resolved.update);
         let mut plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
+        let mut not_adopted = None;
         if self.would_create(&plan) {
-            match self.read_children(&job).await {
-                Ok(false) => {}
-                Ok(true) => {
-                    children = self.observe(&job, &resolved.update);
-                    plan = plan::plan(&job.spec, job.seen(&children, &resolved.update), clock::now());
-                }
+            match self.look_for_others(&job, &resolved.update, (&mut children, &mut plan), &mut pass).await {
+                Ok(words) => not_adopted = words,
                 Err(error) => return self.record_failed(&job, error, "FailedFindSubsets").await,
             }
         }
@@ -235,7 +234,8 @@ impl Controller {
             return pass.end(|after| self.queue.add_after(key.clone(), after));
         }
         pass.look_after(plan.look);
-        let failures = self.carry_out(&job, &plan, &mut pass).await;
+        let mut failures = self.carry_out(&job, &plan, &mut pass).await;
+        failures.provision = failures.provision.or(not_adopted);
         if !plan.steps.is_empty() {
             children = self.observe(&job, &resolved.update);
         }
@@ -248,6 +248,30 @@ impl Controller {
         let in_use = children.iter().map(|child| child.revision().to_owned());
         pass.note(self.tidy(&job, &resolved, in_use.collect()).await.map(|()| false));
         pass.end(|after| self.queue.add_after(key.clone(), after))
+    }
+
+    /// Before a workload is made: reads those that are there, adopts those of subsets without one, and plans anew. Returns why one
+    /// could not be adopted.
+    async fn look_for_others(
+        &self,
+        job: &UnitedJob,
+        update: &str,
+        (children, plan): (&mut Vec<ChildSeen>, &mut UnitedPlan),
+        pass: &mut Pass,
+    ) -> kube::Result<Option<String>> {
+        let (is_changed, orphans) = self.read_children(job).await?;
+        if is_changed {
+            *children = self.observe(job, update);
+        }
+        let orphans = adopt::adopted(&job.spec, children, &orphans);
+        if !is_changed && orphans.is_empty() {
+            return Ok(None);
+        }
+        let (left, why) = self.adopt(job, orphans, pass).await;
+        *children = self.observe(job, update);
+        *plan = plan::plan(&job.spec, job.seen(children, update), clock::now());
+        adopt::hold_back(plan, &left);
+        Ok(why)
     }
 
     /// A status that is written brings no event, and some of what it says is acted on by a later pass.

@@ -76,13 +76,13 @@ impl Controller {
     }
 
     /// Reads the workloads from the API server, before one is made: names are generated, so that the API server cannot tell
-    /// a second one from the first. Returns whether there are others than before.
-    pub(super) async fn read_children(&self, job: &UnitedJob) -> kube::Result<bool> {
+    /// a second one from the first. Returns whether there are others than before, and those that nobody controls.
+    pub(super) async fn read_children(&self, job: &UnitedJob) -> kube::Result<(bool, Vec<ChildSeen>)> {
         let uids = || -> Vec<String> { self.children.of(&job.owner.uid).into_iter().map(|child| child.uid).collect() };
         let before = uids();
         let (kind, namespace) = (job.spec.template.kind, &job.key.namespace);
-        self.children.read(kind, &self.context.client, namespace).await?;
-        Ok(before != uids())
+        let orphans = self.children.read(kind, &self.context.client, namespace).await?;
+        Ok((before != uids(), orphans))
     }
 }
 
@@ -146,9 +146,11 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         if job.spec.mode == AllocationMode::Reserving {
             let of = reservation(job, child, pod, (update, keeps_old));
             let (is_reserved, look) = schedule::is_reserved(pod, of, now);
+            let is_updated_down = is_reserved && !is_ready && is_updated && is_on_template;
             seen.reserved += i32::from(is_reserved);
             seen.reserved_down += i32::from(is_reserved && !is_ready);
-            seen.updated_reserved_down += i32::from(is_reserved && !is_ready && is_updated && is_on_template);
+            seen.updated_reserved_down += i32::from(is_updated_down);
+            seen.updated_unplaced += i32::from(is_updated_down && waits_for_place(pod, now).is_some());
             if let Some(left) = look {
                 sooner(&mut seen.until_overdue, left);
             }

@@ -1042,6 +1042,111 @@ async fn a_workload_without_the_label_of_its_subset_is_found_and_gets_it_back() 
     }
 }
 
+/// Takes the owners off the objects of a collection, or off some of them.
+fn orphan(world: &World, at: &str, is_one: impl Fn(&Value) -> bool) {
+    let mut server = lock(&world.server);
+    for (path, _) in server.of(&format!("{at}/")).into_iter().filter(|(_, object)| is_one(object)) {
+        server.change(&path, &json!({"metadata": {"ownerReferences": null}}));
+    }
+}
+
+fn is_of_subset_a(set: &Value) -> bool {
+    set["metadata"]["labels"][labels::SUBSET_NAME] == "a"
+}
+
+/// Writes that create or delete workloads.
+fn made_or_deleted(world: &World) -> Vec<String> {
+    let is_one = |write: &&String| !write.starts_with("PATCH") && write.contains("/clonesets");
+    lock(&world.writes).iter().filter(is_one).cloned().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaned_workloads_are_adopted_and_no_others_are_made_beside_them() {
+    let mut world = World::new("ns", "web");
+    world.apply(spec("i:1"));
+    world.settle().await;
+    let uids = |world: &World| {
+        let of = |set: &Value| set["metadata"]["uid"].clone();
+        world.children(ChildKind::CloneSet).iter().map(of).collect::<Vec<_>>()
+    };
+    let before = uids(&world);
+    // It is deleted with --cascade=orphan, and made again. One workload has an owner that does not control it.
+    orphan(&world, &collection(ChildKind::CloneSet, "ns"), |_| true);
+    orphan(&world, "/apis/apps/v1/namespaces/ns/controllerrevisions", |_| true);
+    let theirs = json!({"apiVersion": "example.com/v1", "kind": "Other", "name": "o", "uid": "o"});
+    {
+        let mut server = lock(&world.server);
+        let (path, _) = server.of(&format!("{}/", collection(ChildKind::CloneSet, "ns"))).remove(0);
+        server.change(&path, &json!({"metadata": {"ownerReferences": [theirs.clone()]}}));
+        let path = world.path();
+        server.change(&path, &json!({"metadata": {"uid": "u2"}, "status": null}));
+    }
+    send_events(&mut world);
+    lock(&world.writes).clear();
+    world.settle().await;
+    assert_eq!((uids(&world), made_or_deleted(&world)), (before, vec![]));
+    for set in world.children(ChildKind::CloneSet) {
+        let owners = set["metadata"]["ownerReferences"].as_array().unwrap();
+        assert_eq!((&owners[0]["uid"], &owners[0]["controller"]), (&json!("u2"), &json!(true)));
+        assert_eq!(owners.get(1), is_of_subset_a(&set).then_some(&theirs));
+    }
+    assert_eq!(world.condition("Ready")["status"], "True");
+    assert_eq!(world.status()["updatedReadyReplicas"], 6);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(count(&events(&world), "Adopted "), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_adoption_is_said_and_keeps_nothing_else_from_being_done() {
+    let mut world = World::new("ns", "web");
+    world.apply(spec("i:1"));
+    world.settle().await;
+    orphan(&world, &collection(ChildKind::CloneSet, "ns"), is_of_subset_a);
+    lock(&world.server).admit_change = |_, before, _| {
+        let is_orphan = before["kind"] == "CloneSet" && before["metadata"]["ownerReferences"].is_null();
+        if is_orphan { Err(403) } else { Ok(()) }
+    };
+    world.apply(json!({"spec": {"replicas": 9}}));
+    lock(&world.writes).clear();
+    world.settle().await;
+    assert_eq!(world.replicas(ChildKind::CloneSet), subsets(&[("a", 2), ("b", 7)]));
+    assert_eq!(made_or_deleted(&world), Vec::<String>::new());
+    assert_eq!(world.condition("SubsetProvisioned")["status"], "False");
+    lock(&world.server).admit_change = |_, _, _| Ok(());
+    world.settle().await;
+    assert_eq!((made_or_deleted(&world), &world.condition("Ready")["status"]), (vec![], &json!("True")));
+}
+
+/// It is read anew before anything is adopted: what the garbage collector has just orphaned stays an orphan.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_adopted_by_an_object_that_is_being_deleted_or_taken_from_another_controller() {
+    for is_deleted in [true, false] {
+        let mut world = World::new("ns", "web");
+        world.apply(spec("i:1"));
+        world.settle().await;
+        orphan(&world, &collection(ChildKind::CloneSet, "ns"), is_of_subset_a);
+        let sets = lock(&world.server).of(&format!("{}/", collection(ChildKind::CloneSet, "ns")));
+        let (path, _) = sets.into_iter().find(|(_, set)| is_of_subset_a(set)).unwrap();
+        if !is_deleted {
+            let other = json!([{"apiVersion": "example.com/v1", "kind": "Other", "name": "o", "uid": "o",
+                "controller": true}]);
+            lock(&world.server).change(&path, &json!({"metadata": {"ownerReferences": other}}));
+        }
+        world.deliver();
+        if is_deleted {
+            let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["orphan"]});
+            lock(&world.server).change(&world.path(), &json!({"metadata": deleted}));
+        }
+        lock(&world.writes).clear();
+        let set = || lock(&world.server).objects[&path].clone();
+        let before = set();
+        let _ = world.controller.reconcile(&world.key()).await;
+        assert_eq!(set(), before, "{is_deleted}");
+        // Beside one of another controller there is one of ours.
+        assert_eq!(made_or_deleted(&world).len(), usize::from(!is_deleted));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn edge_d6_a_first_spec_that_cannot_be_followed_has_its_label_selector() {
     let world = World::new("ns", "web");

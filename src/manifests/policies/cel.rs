@@ -62,6 +62,32 @@ pub(super) fn is_of_united(object: &str) -> String {
     format!("{object}.metadata.?ownerReferences.orValue([]).exists(o, {REFERENCE_OF_UNITED})")
 }
 
+/// Whether an object that nobody controls becomes that of a UnitedDeployment.
+pub(super) fn is_adopted_by_united() -> String {
+    format!(
+        "request.operation == 'UPDATE' && {} && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))",
+        is_of_united("object")
+    )
+}
+
+/// Owner references are as before, but for those that the expression `reference` means.
+pub(super) fn adds_owner(reference: &str) -> String {
+    format!(
+        "object.metadata.ownerReferences.filter(o, !({reference})) == oldObject.metadata.?ownerReferences.orValue([])"
+    )
+}
+
+/// Nothing of a workload changes but that a UnitedDeployment owns it.
+pub(super) fn same_but_united() -> String {
+    [
+        "object.spec == oldObject.spec".to_owned(),
+        same_but("labels", "false"),
+        same_but("annotations", "false"),
+        adds_owner(REFERENCE_OF_UNITED),
+    ]
+    .join(" && ")
+}
+
 /// Whether an owner reference `o` is that of a ResourceDistribution that controls.
 const REFERENCE_OF_DISTRIBUTION: &str =
     "o.?controller.orValue(false) && o.kind == 'ResourceDistribution' && o.apiVersion.startsWith('apps.kruise.io/')";

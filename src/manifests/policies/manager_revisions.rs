@@ -21,7 +21,7 @@ pub(super) fn spec() -> Value {
     variables.push(json!({ "name": "isOfSidecarSet", "expression": of_sidecar_set() }));
     variables.push(json!({ "name": "isOfUnited", "expression": of_united() }));
     variables.push(json!({ "name": "isAdopted", "expression": adopted_by_sidecar_set() }));
-    variables.push(json!({ "name": "isAdoptedByUnited", "expression": adopted_by_united() }));
+    variables.push(json!({ "name": "isAdoptedByUnited", "expression": cel::is_adopted_by_united() }));
     let adoption = |reference: &str| {
         [
             equal("data", "{}"),
@@ -29,9 +29,7 @@ pub(super) fn spec() -> Value {
             same_but("annotations", "false"),
             same_but("labels", "false"),
             equal("metadata.finalizers", "[]"),
-            format!(
-                "object.metadata.ownerReferences.filter(o, !({reference})) == oldObject.metadata.?ownerReferences.orValue([])"
-            ),
+            cel::adds_owner(reference),
         ]
         .join(" && ")
     };
@@ -79,14 +77,6 @@ fn of_united() -> String {
     format!(
         "(request.operation == 'CREATE' || {}) && (request.operation == 'DELETE' || {})",
         cel::is_of_united("oldObject"),
-        cel::is_of_united("object")
-    )
-}
-
-/// Whether a revision that nobody controls becomes that of a UnitedDeployment.
-fn adopted_by_united() -> String {
-    format!(
-        "request.operation == 'UPDATE' && {} && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false))",
         cel::is_of_united("object")
     )
 }

@@ -50,6 +50,12 @@ pub(super) fn spec() -> Value {
         cel::is_of_united("oldObject"),
         cel::is_of_united("object")
     );
+    let is_adopted = format!(
+        "request.resource.resource == 'clonesets' && request.namespace != {} && {} && {}",
+        account::NAMESPACE,
+        cel::is_adopted_by_united(),
+        cel::same_but_united()
+    );
     json!({
         "failurePolicy": "Fail",
         "matchConstraints": { "resourceRules": [
@@ -63,7 +69,8 @@ pub(super) fn spec() -> Value {
             must(&format!("request.resource.resource != 'broadcastjobs' || ({of_broadcast_jobs})"),
                 "spec: of a BroadcastJob the manager only sets paused to true"),
             // With an owner that does not exist, the garbage collector deletes the object.
-            must(&equal("metadata.ownerReferences", "[]"), "metadata.ownerReferences: the manager does not change them"),
+            must(&format!("{} || ({is_adopted})", equal("metadata.ownerReferences", "[]")),
+                "metadata.ownerReferences: the manager does not change them"),
             must(&format!("{} == {}", others_finalizers("object"), others_finalizers("oldObject")),
                 &format!("metadata.finalizers: the manager changes only {}", FINALIZERS.join(", "))),
         ],

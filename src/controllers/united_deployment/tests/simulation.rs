@@ -64,5 +64,6 @@ fn simulation_of_united_deployments() {
         ("budgets used up", 30),
         ("numbers that do not fit", 3),
         ("at rest without Pods", 5),
+        ("zones that stay full", 1),
     ]);
 }

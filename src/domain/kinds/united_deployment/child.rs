@@ -41,7 +41,7 @@ pub struct ChildSeen {
     pub subset: String,
     /// It is being deleted.
     pub is_deleting: bool,
-    /// `metadata.labels`, `metadata.annotations` and `spec`.
+    /// `metadata.labels`, `metadata.annotations`, `metadata.ownerReferences` and `spec`.
     pub object: Value,
     /// `status`.
     pub status: Value,

@@ -392,20 +392,28 @@ fn available_places(child: &ChildSeen, replicas: i32) -> Option<BTreeSet<i32>> {
 
 fn deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) -> WaveDeployment {
     let SubsetWorkload { subset, child, replicas, compensated, .. } = *workload;
+    let unschedulable = workload.unschedulable(spec);
     // What is not compensated uses up its own limit, but no more than the budget.
-    let limit = spec.template.limit(replicas).saturating_add(workload.unschedulable(spec) - compensated);
+    let limit = spec.template.limit(replicas).saturating_add(unschedulable - compensated);
     let Some(child) = child else {
         // Its Pods are down, and nothing of it rolls: one that cannot be made holds up the others by what it lacks alone.
         let updated_available = replicas;
         return WaveDeployment { replicas, updated_available, is_on_update: true, limit, ..WaveDeployment::default() };
     };
+    let written = child.noted_limit().unwrap_or_else(|| spec.template.limit(child.replicas()));
+    let surge = child.pods.there.saturating_sub(replicas).max(0);
+    let unplaced = |all: i32| all.saturating_sub(surge).saturating_sub(compensated).max(0);
     WaveDeployment {
         replicas,
         available: child.pods.available.saturating_add(compensated).min(replicas),
-        updated_available: updated_available(child, compensated),
+        // Whether others make up for a Pod or not, it is updated, and nobody knows when it finds a place.
+        updated_available: updated_available(child, unschedulable),
         is_on_update: child.is_for(seen.update, subset),
         rolls_before: !child.is_for(seen.update, subset) && child.pods.available > child.own_available(),
         limit,
+        permitted: written.saturating_sub(compensated).max(0),
+        unplaced: Some(child.pods.updated_unplaced).filter(|unplaced| *unplaced > 0).map(unplaced),
+        is_unseen: !child.is_deleting && !child.is_observed(),
     }
 }
 
@@ -448,9 +456,9 @@ fn permitted_before(child: &ChildSeen, replicas: i32, compensated: i32) -> i32 {
     child.replicas().saturating_sub(child.partition()).saturating_sub(through).clamp(0, replicas.max(0))
 }
 
-/// Pods on the new revision that a roll-out does not wait for any more.
-fn updated_available(child: &ChildSeen, compensated: i32) -> i32 {
-    let unschedulable = child.pods.updated_reserved_down.min(compensated);
+/// Pods on the new revision that a roll-out does not wait for any more: available ones, and so many at most that find no place.
+fn updated_available(child: &ChildSeen, unschedulable: i32) -> i32 {
+    let unschedulable = child.pods.updated_reserved_down.min(unschedulable);
     let others = child.not_on_template(child.pods.updated);
     child.pods.updated_available.saturating_add(unschedulable).saturating_sub(others).min(child.updated()).max(0)
 }

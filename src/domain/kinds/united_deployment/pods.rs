@@ -33,4 +33,6 @@ pub struct SubsetPods {
     pub reserved_down: i32,
     /// Of those, the ones on the new revision.
     pub updated_reserved_down: i32,
+    /// Of those, the ones that no node has room for.
+    pub updated_unplaced: i32,
 }

@@ -46,7 +46,9 @@ pub fn is_reserved(pod: &PodView, of: Reservation<'_>, now: Now) -> (bool, Optio
     let left = |whole: Duration, gone: Duration| Some(whole.saturating_sub(gone)).filter(|left| !left.is_zero());
     match pod.labels.get(labels::RESERVED_POD) {
         Some("true") => {
-            let runs = pod.phase == "Running" && of.is_updated && pod.condition_is_true("Ready");
+            // Under a budget for the whole it waits for its turn, perhaps until its subset makes up for Pods of others.
+            let may_stay = of.is_updated || of.spec.budget.is_some();
+            let runs = pod.phase == "Running" && may_stay && pod.condition_is_true("Ready");
             match pod.ready_since.filter(|_| runs) {
                 Some(since) => {
                     let left = left(of.spec.unschedulable_for, now.since(since));

@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
+    adopt,
     child::ChildSeen,
     make,
     plan::{self, SubsetStep, UnitedPlan, UnitedSeen},
@@ -1051,6 +1052,70 @@ fn pods_without_a_place_use_up_no_budget_of_the_whole() {
 }
 
 #[test]
+fn a_deployment_in_a_full_zone_does_not_keep_the_others_from_being_updated() {
+    let of = |image: &str| {
+        let subsets = json!([{"name": "a", "maxReplicas": 3}, {"name": "b"}]);
+        let mut spec = reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: "1"}},
+            "spec": {"replicas": 6, "topology": {"subsets": subsets}}}));
+        let template = json!({"template": {"spec": {"containers": [{"name": "main", "image": image}]}}});
+        spec.template.kind = ChildKind::Deployment;
+        spec.template.spec = template.as_object().cloned().unwrap();
+        spec
+    };
+    let (old, new) = (of("i:1"), of("i:2"));
+    // One of its Pods is down and was kept: it gets no more Pods, so that nobody makes up for those of the full zone.
+    let broken = SubsetPods { there: 3, reserved: 1, reserved_down: 1, ..old_pods(2) };
+    let b = ChildSeen { pods: broken, ..child(&old, "b", 3, "r1") };
+    let full = |updated: i32, unplaced: i32| {
+        let mut a = child(&new, "a", 3, "r2");
+        let limit = json!({"metadata": {"annotations": {labels::SUBSET_MAX_UNAVAILABLE: "1"}},
+            "spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}});
+        json_patch::merge(&mut a.object, &limit);
+        a.status["updatedReplicas"] = updated.into();
+        a.pods = SubsetPods {
+            there: 3,
+            reserved: updated,
+            reserved_down: updated,
+            updated,
+            updated_reserved_down: updated,
+            updated_unplaced: unplaced,
+            ..old_pods(3 - updated)
+        };
+        a
+    };
+    for (what, updated, unplaced, wanted) in [
+        ("all are updated, and none finds a place", 3, 3, vec!["b"]),
+        ("one finds no place, and the budget has no room for the next", 1, 1, vec!["b"]),
+        ("one is starting", 1, 0, vec![]),
+    ] {
+        let plan = plan_of(&new, &[full(updated, unplaced), b.clone()]);
+        assert_eq!((plan.replicas["a"], plan.replicas["b"]), (3, 3), "{what}");
+        assert_eq!(rolled(&plan), wanted, "{what}: {plan:?}");
+    }
+}
+
+#[test]
+fn under_a_budget_a_reserved_pod_that_runs_is_reserved_no_more_before_its_turn() {
+    let of = |budget: Value| reserving(json!({"metadata": {"annotations": {labels::UNITED_MAX_UNAVAILABLE: budget}}}));
+    let (free, budgeted) = (of(Value::Null), of("1".into()));
+    let pod: PodView = serde_json::from_value(json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "p", "labels": {labels::RESERVED_POD: "true"}},
+        "status": {"phase": "Running", "conditions":
+            [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:00:00Z"}]}}))
+    .unwrap();
+    for (spec, is_updated, second, is_reserved) in [
+        (&free, false, 300, true),
+        (&free, true, 300, false),
+        (&budgeted, false, 299, true),
+        (&budgeted, false, 300, false),
+    ] {
+        let of = schedule::Reservation { spec, is_marked: true, is_updated, updating_since: None };
+        let said = schedule::is_reserved(&pod, of, at(second)).0;
+        assert_eq!(said, is_reserved, "{:?} {is_updated} {second}", spec.budget);
+    }
+}
+
+#[test]
 fn spec_4_5_a_roll_out_is_over_when_all_are_updated_but_those_that_others_make_up_for() {
     let with = |b: Value| {
         let subsets = json!([{"name": "a", "maxReplicas": 4}, b]);
@@ -1293,4 +1358,69 @@ fn pods_of_older_revisions_stay_when_the_partition_keeps_all_of_them() {
         assert_eq!(schedule::keeps_old(&spec, "a", old), stay, "{kind:?} {kept} {held} {old}");
         assert_eq!(schedule::keeps_old(&spec, "b", old), spec.template.holds().is_some());
     }
+}
+
+#[test]
+fn an_orphan_is_adopted_by_a_subset_without_a_workload_by_kind_labels_and_selector() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let orphan = |changes: Value| {
+        let mut orphan = child(&spec, "a", 3, "r2");
+        json_patch::merge(&mut orphan.object, &changes);
+        orphan
+    };
+    let plain = || orphan(json!({}));
+    let label = |key: &str, value: Value| orphan(json!({"metadata": {"labels": {key: value}}}));
+    let selects = |selector: Value| orphan(json!({"spec": {"selector": selector}}));
+    let subset = labels::SUBSET_NAME;
+    for (what, orphan, is_adopted) in [
+        ("one that was ours", plain(), true),
+        ("of another revision", label(labels::UNITED_REVISION, "r1".into()), true),
+        ("of another kind", ChildSeen { kind: Some(ChildKind::Deployment), ..plain() }, false),
+        ("on its way out", ChildSeen { is_deleting: true, ..plain() }, false),
+        ("that our selector does not match", label("app", "other".into()), false),
+        ("of no subset", label(subset, Value::Null), false),
+        ("with the label of another subset", label(subset, "b".into()), false),
+        ("of a subset that is no more", ChildSeen { subset: "z".into(), ..label(subset, "z".into()) }, false),
+        ("with other Pods", selects(json!({"matchLabels": {subset: null}})), false),
+        ("with fewer Pods", selects(json!({"matchLabels": {"tier": "x"}})), false),
+        ("with an empty list", selects(json!({"matchExpressions": []})), true),
+        ("with a selector that cannot be read", selects(json!({"matchLabels": 5})), false),
+    ] {
+        let adopted = adopt::adopted(&spec, &[child(&spec, "b", 3, "r2")], &[orphan]);
+        assert_eq!(adopted.len(), usize::from(is_adopted), "{what}");
+    }
+    let is_deleting = ChildSeen { is_deleting: true, ..child(&spec, "a", 3, "r2") };
+    for there in [child(&spec, "a", 3, "r2"), is_deleting] {
+        assert!(adopt::adopted(&spec, &[there], &[plain()]).is_empty(), "it has one");
+    }
+    let mut everything = spec.clone();
+    everything.selector = serde_json::from_value(json!({})).unwrap();
+    assert!(adopt::adopted(&everything, &[], &[plain()]).is_empty());
+}
+
+#[test]
+fn of_several_orphans_the_one_in_service_is_adopted_then_the_oldest() {
+    let spec = spec(ChildKind::Deployment, json!({}));
+    let of = |name: &str, ready: i32, second: u64| ChildSeen {
+        name: name.into(),
+        status: json!({"readyReplicas": ready}),
+        created: Some(at(second).wall),
+        ..child(&spec, "a", 3, "r1")
+    };
+    for (orphans, wanted) in [
+        ([of("x", 1, 5), of("y", 3, 9)], "y"),
+        ([of("x", 0, 9), of("y", 0, 5)], "y"),
+        ([of("y", 0, 5), of("x", 0, 5)], "x"),
+    ] {
+        let adopted = adopt::adopted(&spec, &[], &orphans);
+        assert_eq!(adopted.iter().map(|orphan| &*orphan.name).collect::<Vec<_>>(), [wanted]);
+    }
+}
+
+#[test]
+fn no_workload_is_made_in_the_place_of_one_that_is_still_to_be_adopted() {
+    let spec = spec(ChildKind::CloneSet, json!({}));
+    let mut plan = plan_of(&spec, &[]);
+    adopt::hold_back(&mut plan, &[child(&spec, "a", 3, "r1")]);
+    assert!(matches!(&plan.steps[..], [SubsetStep::Create { subset, .. }] if subset == "b"), "{plan:?}");
 }

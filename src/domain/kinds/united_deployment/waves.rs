@@ -85,6 +85,13 @@ pub struct WaveDeployment {
     pub rolls_before: bool,
     /// Its own maxUnavailable.
     pub limit: i32,
+    /// What is written as its maxUnavailable: so many Pods it may take out of service at any time.
+    pub permitted: i32,
+    /// How many Pods on the new revision find no place, beside those of a surge and those that others make up for. None: each has
+    /// a place.
+    pub unplaced: Option<i32>,
+    /// It has been written, and its controller has not seen that yet: it goes on by what it was permitted before.
+    pub is_unseen: bool,
 }
 
 impl WaveDeployment {
@@ -93,6 +100,16 @@ impl WaveDeployment {
     }
     fn is_rolling(&self) -> bool {
         self.is_on_update && (self.updated_available < self.replicas)
+    }
+
+    /// How many Pods it has out of service at the worst.
+    fn charge(&self) -> i32 {
+        if self.is_rolling() { self.down().max(self.permitted) } else { self.down() }
+    }
+
+    /// Whether Pods that find no place use up all that it may have out of service, at most so many: it does not get on by itself.
+    fn is_held_up(&self, limit: i32) -> bool {
+        !self.is_unseen && self.unplaced.is_some_and(|unplaced| unplaced >= limit.max(self.permitted))
     }
 }
 
@@ -108,26 +125,40 @@ pub enum DeploymentTurn {
 /// Deployments roll one after another, each with what the budget leaves: never less than one Pod, so that it gets on. One
 /// that is in the middle of an older roll-out goes on with the new template, before any other one. Where what is down leaves no
 /// room for any of them, the first one of which Pods are down goes, one Pod at a time: the new template may be what mends them.
+/// One that is held up by Pods without a place, perhaps for ever, does not hold up the others: they go with what it leaves, and
+/// share the budget with it when it goes on.
 pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn> {
     let down: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.down()));
+    let mut charged: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.charge()));
+    let is_unseen = deployments.iter().any(|one| one.is_rolling() && one.is_unseen);
+    let limit = |one: &WaveDeployment, charged: i32| {
+        let has_rolled = one.is_on_update && !one.is_rolling();
+        let elsewhere = if has_rolled { down - one.down() } else { charged - one.charge() };
+        // A permission that has just been taken back may still be used.
+        let own = if is_unseen && one.is_rolling() { one.limit.min(one.permitted.max(1)) } else { one.limit };
+        own.min(budget.saturating_sub(elsewhere).max(1))
+    };
     // Nothing of it runs, or others have left room.
     let has_room = |one: &WaveDeployment| one.available == 0 || down - one.down() < budget;
     let first = |is: &dyn Fn(&WaveDeployment) -> bool| deployments.iter().position(is);
     let waits = |one: &WaveDeployment| !one.is_on_update && one.replicas > 0;
-    let is_rolling = deployments.iter().any(WaveDeployment::is_rolling);
+    let gets_on = |one: &WaveDeployment| one.is_rolling() && !one.is_held_up(limit(one, charged));
+    let is_rolling = deployments.iter().any(gets_on);
     let is_stuck = first(&|one| waits(one) && has_room(one)).is_none();
     let mends = || first(&|one| is_stuck && waits(one) && one.down() > 0);
     let goes_on = first(&|one| one.rolls_before).or_else(mends).filter(|_| !is_rolling);
     let mut is_taken = is_rolling || goes_on.is_some();
     let mut one = |(index, deployment): (usize, &WaveDeployment)| {
-        let elsewhere = down - deployment.down();
-        let limit = deployment.limit.min(budget.saturating_sub(elsewhere).max(1));
-        if deployment.is_on_update || goes_on == Some(index) {
-            return DeploymentTurn::Rolls(limit);
+        let is_next = !deployment.is_on_update && goes_on != Some(index);
+        if is_next && (is_taken || !has_room(deployment)) {
+            return DeploymentTurn::Waits;
         }
-        let may = !is_taken && has_room(deployment);
-        is_taken |= may && deployment.replicas > 0;
-        if may { DeploymentTurn::Rolls(limit) } else { DeploymentTurn::Waits }
+        is_taken |= is_next && deployment.replicas > 0;
+        let limit = limit(deployment, charged);
+        if !deployment.is_on_update || deployment.is_rolling() {
+            charged = charged.saturating_add((limit - deployment.charge()).max(0));
+        }
+        DeploymentTurn::Rolls(limit)
     };
     deployments.iter().enumerate().map(&mut one).collect()
 }
@@ -223,6 +254,70 @@ mod tests {
             (1, vec![old, broken(1)], vec![Waits, Rolls(1)]),
             (1, vec![rolling, broken(1), broken(1)], vec![Rolls(1), Waits, Waits]),
             (2, vec![broken(1), broken(1)], vec![Rolls(1), Waits]),
+        ] {
+            assert_eq!(turns(budget, &deployments), wanted, "{budget} {deployments:?}");
+        }
+    }
+
+    #[test]
+    fn a_deployment_that_pods_without_a_place_hold_up_holds_up_no_other_one() {
+        use DeploymentTurn::{Rolls, Waits};
+        let old = WaveDeployment { replicas: 4, available: 4, limit: 2, ..WaveDeployment::default() };
+        let broken = WaveDeployment { available: 2, ..old };
+        // So many of its Pods are updated, and find no place for ever.
+        let full = |unplaced: i32, permitted: i32| WaveDeployment {
+            available: 4 - unplaced,
+            is_on_update: true,
+            limit: 2 + unplaced,
+            permitted,
+            unplaced: Some(unplaced),
+            ..old
+        };
+        let moving = WaveDeployment { unplaced: None, ..full(1, 1) };
+        let unseen = WaveDeployment { is_unseen: true, ..full(1, 1) };
+        // Others make up for the one: nothing is down, and it may go on.
+        let compensated = WaveDeployment { available: 4, unplaced: Some(0), permitted: 1, limit: 2, ..full(1, 1) };
+        // It may take nothing out of service, and the Pod of its surge finds no place.
+        let surge = WaveDeployment { available: 4, unplaced: Some(0), permitted: 0, limit: 0, ..full(1, 1) };
+        // All are updated, and one waits.
+        let rolled = WaveDeployment { updated_available: 4, ..full(1, 1) };
+        let second = WaveDeployment { is_on_update: true, updated_available: 1, permitted: 1, ..broken };
+        for (what, budget, deployments, wanted) in [
+            ("the budget is used up", 1, vec![full(1, 1), old], vec![Rolls(1), Waits]),
+            ("the new template may mend it", 1, vec![full(1, 1), broken], vec![Rolls(1), Rolls(1)]),
+            ("there is room beside it", 3, vec![full(1, 3), broken], vec![Rolls(1), Waits]),
+            ("when it has lost its permission", 3, vec![full(1, 1), broken], vec![Rolls(1), Rolls(2)]),
+            ("it still gets on", 3, vec![full(1, 1), old], vec![Rolls(3), Waits]),
+            ("its Pod comes back", 1, vec![moving, broken], vec![Rolls(1), Waits]),
+            ("its controller may go by an older permission", 1, vec![unseen, broken], vec![Rolls(1), Waits]),
+            ("others make up for the Pod", 2, vec![compensated, old], vec![Rolls(2), Waits]),
+            ("it waits with a surge", 2, vec![surge, old], vec![Rolls(0), Rolls(2)]),
+            ("it is through", 3, vec![rolled, old], vec![Rolls(3), Rolls(2)]),
+            ("one after another", 3, vec![full(1, 1), second, broken], vec![Rolls(1), Rolls(1), Waits]),
+        ] {
+            assert_eq!(turns(budget, &deployments), wanted, "{what}: {budget} {deployments:?}");
+        }
+    }
+
+    #[test]
+    fn deployments_that_roll_beside_each_other_share_the_budget() {
+        use DeploymentTurn::Rolls;
+        let one = |available: i32, permitted: i32| WaveDeployment {
+            replicas: 4,
+            available,
+            updated_available: 1,
+            is_on_update: true,
+            limit: 4,
+            permitted,
+            ..WaveDeployment::default()
+        };
+        let unseen = WaveDeployment { is_unseen: true, ..one(4, 1) };
+        for (budget, deployments, wanted) in [
+            (4, vec![one(4, 1), one(4, 1)], vec![Rolls(3), Rolls(1)]),
+            (4, vec![one(4, 1), one(2, 1)], vec![Rolls(2), Rolls(2)]),
+            (3, vec![one(4, 1), one(4, 2)], vec![Rolls(1), Rolls(2)]),
+            (4, vec![one(4, 1), unseen], vec![Rolls(1), Rolls(1)]),
+            (2, vec![one(4, 2), one(4, 2)], vec![Rolls(1), Rolls(1)]),
         ] {
             assert_eq!(turns(budget, &deployments), wanted, "{budget} {deployments:?}");
         }
