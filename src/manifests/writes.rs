@@ -49,8 +49,7 @@ const CLAIMS: &str = "kruise-manager-claims";
 pub(super) const SPECS: &str = "kruise-manager-specs";
 const TEMPLATES: &str = "kruise-podtemplates";
 const SUBSETS: &str = "kruise-manager-subsets";
-const OF_UNITED: &str =
-    "controlled by a UnitedDeployment before and after, with the same owners and finalizers; adoption: that owner reference alone; not in our own namespace";
+const OF_UNITED: &str = "controlled by a UnitedDeployment before and after, with the same owners and finalizers; adoption: that owner reference alone; not in our own namespace";
 const REGISTRATION: &str = "its own, by name: entries of its table, with their rules, target and an accepted failure policy; `mcontainerrecreaterequest.kb.io` stays, for all requests; no owner references";
 const NO_SPEC: &str = "metadata, but no owner references, and of finalizers only ours; the spec stays";
 

@@ -676,11 +676,17 @@ mod tests {
         let api: Api<PodObject> = Api::all(kube::Client::new(service, "default"));
         let store = Store::new(None);
         let mut reported = Vec::new();
-        let follow = watch_in_protobuf(api, None, store.clone(), |pod| pod, |change| {
-            if let Change::Applied { new, initial, .. } = change {
-                reported.push((new.name().to_owned(), initial));
-            }
-        });
+        let follow = watch_in_protobuf(
+            api,
+            None,
+            store.clone(),
+            |pod: PodView| pod,
+            |change| {
+                if let Change::Applied { new, initial, .. } = change {
+                    reported.push((new.name().to_owned(), initial));
+                }
+            },
+        );
         // A watch never ends by itself.
         assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err());
         assert_eq!(reported, [("first".to_owned(), true), ("later".to_owned(), false)]);

@@ -27,8 +27,7 @@ use crate::{
     runtime::{
         apply::{code, is_refusal, namespace_is_ending, post},
         events::reference,
-        live,
-        lock,
+        live, lock,
         pass::{AFTER_WATCHED_CONFLICT, Pass},
         slow_start::{each, slow_start},
         stored::only_version,

@@ -3,7 +3,7 @@
 //! What protobuf and JSON write differently: protobuf has numbers and texts that JSON leaves out because they are 0 or
 //! empty.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -91,6 +91,9 @@ enum ChoiceError {
 #[error("{0}")]
 struct LookUpError(String);
 
+/// SidecarSets by a hash of what they claim, and by name: many may claim the same.
+type Claims = BTreeMap<(u32, Arc<str>), Arc<Entry>>;
+
 /// The SidecarSets, in one process.
 pub struct Sidecars {
     client: Client,
@@ -100,8 +103,7 @@ pub struct Sidecars {
     sets: Arc<Store<WireSidecarSet>>,
     namespaces: Arc<Store<NamespaceView>>,
     index: Mutex<Index<Indexed>>,
-    /// SidecarSets by a hash of what they claim, and by name: many may claim the same.
-    claims: Mutex<BTreeMap<(u32, Arc<str>), Arc<Entry>>>,
+    claims: Mutex<Claims>,
     /// Those that cannot be read, by name.
     unreadable: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
     /// Held while the namespaces are published: of two writers the later one knows more.
@@ -262,7 +264,8 @@ impl Sidecars {
             }
             None => {
                 let claims = lock(&self.claims);
-                let of = |hash: u32| claims.range((hash, "".into())..).take_while(move |((found, _), _)| *found == hash);
+                let of =
+                    |hash: u32| claims.range((hash, "".into())..).take_while(move |((found, _), _)| *found == hash);
                 let found = hashes.iter().flat_map(|hash| of(*hash));
                 found.map(|((_, name), entry)| (name.clone(), entry.clone())).collect()
             }

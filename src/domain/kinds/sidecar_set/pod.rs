@@ -248,9 +248,10 @@ impl<'a> SidecarPod<'a> {
         let empty = sidecar.empty_image.as_ref()?;
         let working = self.notes.working.get(&sidecar.name)?;
         let name = sidecar.twins().into_iter().find(|twin| twin != working)?;
-        let is_empty = self.view.container(&name).is_some_and(|container| {
-            *container.image == **empty || self.was_empty(spec, working, &container.image)
-        });
+        let is_empty = self
+            .view
+            .container(&name)
+            .is_some_and(|container| *container.image == **empty || self.was_empty(spec, working, &container.image));
         Some(Resting { name, is_empty })
     }
 
