@@ -835,6 +835,20 @@ fn shortfall_10_1_13_a_deletion_that_is_not_wanted_any_more_is_cancelled() {
 }
 
 #[test]
+fn an_update_that_was_announced_and_cannot_be_made_in_place_any_more_is_taken_back() {
+    let mut fields = hooked("inPlaceUpdate", json!({"replicas": 1}));
+    fields["policy"] = json!("InPlaceOnly");
+    for unhooked in [false, true] {
+        let kept = Pod { has_gate: false, ..if unhooked { old(0) } else { holding(old(0)) } };
+        let waits = Pod { state: State::PreparingUpdate, ..kept.clone() };
+        let plan = planned(&spec(fields.clone()), &[waits], &BTreeMap::new());
+        assert!(plan.impossible.is_some());
+        assert_eq!(texts(plan), ["no update web-0"], "nobody would serve in its place");
+        assert_eq!(of(fields.clone(), &[kept]), NOTHING, "and it is not announced again");
+    }
+}
+
+#[test]
 fn how_pods_get_to_another_revision() {
     for (policy, want) in [
         ("ReCreate", "delete web-0"),

@@ -240,6 +240,10 @@ impl Rollout<'_, '_> {
         match self.way(pod, rolling) {
             Way::Replace => self.replace(pod, charge, plan),
             Way::Impossible(why) => {
+                if pod.state == State::PreparingUpdate {
+                    // What was announced does not come: it goes back into service.
+                    plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() });
+                }
                 let (_, pods) = self.not_in_place.get_or_insert((why, Vec::new()));
                 pods.push(pod.name.clone());
             }
