@@ -17,7 +17,8 @@ use crate::{
     api::{feature_gates::FeatureGates, labels},
     budgets::Budgets,
     controllers::{fake::strategic, in_memory, pod_set::BUILT_IN_PAUSE},
-    runtime::lock,
+    k8s::time::rfc3339,
+    runtime::{clock, lock},
 };
 
 /// What OpenKruise 1.9 left behind.
@@ -43,10 +44,29 @@ struct Server {
     requests: usize,
     /// Answers to come instead of the real one, by method and the beginning of the path.
     faults: Vec<(Method, String, u16)>,
+    /// Objects are made at the time of the clock, not at [`AT`].
+    has_clock: bool,
 }
 
 fn refused(code: u16) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Test", "message": "test"}))
+}
+
+/// A size in GiB, as an API writes it.
+fn gib(size: u64) -> String {
+    format!("{size}Gi")
+}
+
+fn gib_of(size: &Value) -> Option<u64> {
+    size.as_str()?.strip_suffix("Gi")?.parse().ok()
+}
+
+/// Whether Kubernetes lets a claim have another spec: only one that is bound may ask for another size, and for less only
+/// if that is more than it has.
+fn may_ask(before: &Value, claim: &Value) -> bool {
+    let asked = |spec: &Value| gib_of(&spec["resources"]["requests"]["storage"]);
+    let (Some(from), Some(to)) = (asked(before), asked(&claim["spec"])) else { return true };
+    from == to || gib_of(&claim["status"]["capacity"]["storage"]).is_some_and(|has| to > from || to > has)
 }
 
 impl Server {
@@ -57,7 +77,8 @@ impl Server {
             object["metadata"]["uid"] = format!("uid-{}", self.version).into();
         }
         if object["metadata"]["creationTimestamp"].is_null() {
-            object["metadata"]["creationTimestamp"] = AT.into();
+            let now = if self.has_clock { rfc3339(clock::now().wall) } else { AT.to_owned() };
+            object["metadata"]["creationTimestamp"] = now.into();
         }
         self.objects.insert(path.to_owned(), object.clone());
         object
@@ -142,6 +163,9 @@ impl Server {
         }
         if is_status {
             object["spec"] = spec.clone();
+        }
+        if path.starts_with(CLAIMS) && !may_ask(&spec, &object) {
+            return refused(422);
         }
         let image = object.pointer("/spec/containers/0/image");
         if object["spec"] != spec && self.denied.is_some_and(|denied| image.is_some_and(|image| image == denied)) {

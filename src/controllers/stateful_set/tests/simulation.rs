@@ -1,10 +1,13 @@
 //! Random histories of a StatefulSet: the real controller, an API server in memory, a played kubelet and garbage collector,
-//! users and faults, late watches, and a clock that a seed moves. See [`crate::liveness`].
+//! hooks and storage, users and faults, late watches, and a clock that a seed moves. See [`crate::liveness`].
+
+mod surroundings;
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use self::surroundings::{Delays, HOLDS, TOO_LARGE, WAITS};
 use super::*;
 use crate::{
     controllers::{
@@ -12,8 +15,9 @@ use crate::{
         tests::played::{self, Kubelets, Living, Look, Passes, mono},
     },
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
-    runtime::clock,
 };
+
+const GATES: &[&str] = &["StatefulSetAutoResizePVCGate=true"];
 
 /// What a user has asked for.
 #[derive(Clone, Debug)]
@@ -32,6 +36,14 @@ struct Wanted {
     min_ready: i64,
     policy: &'static str,
     paused: bool,
+    /// Whether a hook holds deletions, and whether one holds updates in place.
+    hooks: [bool; 2],
+    /// What the claim template asks for, in GiB.
+    storage: u64,
+    /// Claims grow when Pods are updated.
+    grows: bool,
+    /// The StorageClass is to let volumes grow.
+    may_grow: bool,
 }
 
 impl Wanted {
@@ -39,7 +51,7 @@ impl Wanted {
         let ordered = random.chance(40);
         Self {
             ordered,
-            claims: random.chance(50),
+            claims: random.chance(60),
             deletes_claims: random.chance(50),
             replicas: 1 + random.below(4),
             reserved: Vec::new(),
@@ -50,6 +62,10 @@ impl Wanted {
             min_ready: [0, 0, 5][random.below(3)],
             policy: ["ReCreate", "InPlaceIfPossible"][random.below(2)],
             paused: false,
+            hooks: [random.chance(40), random.chance(40)],
+            storage: 1,
+            grows: random.chance(75),
+            may_grow: random.chance(80),
         }
     }
 
@@ -66,15 +82,37 @@ impl Wanted {
         self.other_image.filter(|_| (1..=2).contains(&ordinal)).unwrap_or(image)
     }
 
+    fn claim_templates(&self) -> Value {
+        if !self.claims {
+            return Value::Null;
+        }
+        let mut templates = with_claims();
+        templates[0]["spec"]["resources"]["requests"]["storage"] = gib(self.storage).into();
+        templates
+    }
+
+    fn lifecycle(&self) -> Value {
+        if self.hooks == [false; 2] {
+            return Value::Null;
+        }
+        let hook = |which: usize| match self.hooks[which] {
+            true => json!({"labelsHandler": {HOLDS[which]: "yes"}}),
+            false => Value::Null,
+        };
+        json!({"preDelete": hook(0), "inPlaceUpdate": hook(1)})
+    }
+
     fn spec(&self) -> Value {
+        let growth = if self.grows { "OnPodRollingUpdate" } else { "OnDelete" };
         let retention = json!({"whenScaled": if self.deletes_claims { "Delete" } else { "Retain" }});
         json!({"replicas": self.replicas, "reserveOrdinals": self.reserved,
             "podManagementPolicy": if self.ordered { "OrderedReady" } else { "Parallel" },
-            "volumeClaimTemplates": if self.claims { with_claims() } else { Value::Null },
-            "persistentVolumeClaimRetentionPolicy": retention,
+            "volumeClaimTemplates": self.claim_templates(), "volumeClaimUpdateStrategy": {"type": growth},
+            "persistentVolumeClaimRetentionPolicy": retention, "lifecycle": self.lifecycle(),
             "updateStrategy": {"rollingUpdate": {"partition": self.partition, "maxUnavailable": self.max_unavailable,
                 "minReadySeconds": self.min_ready, "podUpdatePolicy": self.policy, "paused": self.paused}},
-            "template": {"spec": {"containers": [{"name": "main", "image": self.image}]}}})
+            "template": {"metadata": {"labels": {HOLDS[0]: "yes", HOLDS[1]: "yes"}},
+                "spec": {"containers": [{"name": "main", "image": self.image}]}}})
     }
 }
 
@@ -82,11 +120,18 @@ impl Wanted {
 #[derive(Clone, Debug)]
 struct Member {
     ordinal: i64,
+    uid: String,
+    /// The state of its lifecycle.
+    state: String,
+    /// Whether it has the labels with which hooks hold it.
+    holds: [bool; 2],
     image: String,
     revision: String,
     ready_since: Option<Timestamp>,
     /// The same, were its gate for updates in place open.
     ready_with_gate: Option<Timestamp>,
+    /// The same, were it in service.
+    ready_in_service: Option<Timestamp>,
     is_deleting: bool,
     has_failed: bool,
     is_marked: bool,
@@ -97,13 +142,18 @@ impl Member {
         let is_ready = pod.phase == "Running" && pod.condition_is_true("Ready");
         let gate = pod.condition(labels::CONDITION_INPLACE_UPDATE_READY);
         let is_open = gate.is_none_or(|condition| condition.status == "True");
-        let is_normal = ["", "Normal"].contains(&pod.labels.get(labels::LIFECYCLE_STATE).unwrap_or_default());
+        let state = pod.labels.get(labels::LIFECYCLE_STATE).unwrap_or_default();
+        let is_normal = ["", "Normal"].contains(&state);
         Some(Self {
             ordinal: pod.name().strip_prefix("web-")?.parse().ok()?,
+            uid: pod.uid().to_owned(),
+            state: state.to_owned(),
+            holds: HOLDS.map(|label| pod.labels.get(label).is_some()),
             image: pod.spec.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
             revision: pod.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
             ready_since: pod.ready_since.filter(|_| is_ready && is_open && is_normal),
             ready_with_gate: pod.ready_since.filter(|_| is_ready),
+            ready_in_service: pod.ready_since.filter(|_| is_ready && is_open),
             is_deleting: pod.is_deleting(),
             has_failed: pod.is_finished(),
             is_marked: pod.labels.get(labels::SPECIFIED_DELETE).is_some(),
@@ -114,6 +164,33 @@ impl Member {
     fn is_up(&self, now: Timestamp, seconds: i64) -> bool {
         let is_long_enough = |since: Timestamp| since + SignedDuration::from_secs(seconds) <= now;
         !self.is_deleting && !self.has_failed && self.ready_since.is_some_and(is_long_enough)
+    }
+
+    /// Serves, and waits for a hook.
+    fn serves_until_hook(&self, now: Timestamp, seconds: i64) -> bool {
+        let in_service = Self { ready_since: self.ready_in_service, ..self.clone() };
+        WAITS.contains(&self.state.as_str()) && in_service.is_up(now, seconds)
+    }
+}
+
+/// A claim in the plainest terms, in GiB.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    asked: u64,
+    /// Nothing: it has no volume.
+    has: u64,
+    /// Its file system waits for a mount.
+    waits: bool,
+}
+
+impl Size {
+    fn of(claim: &Value) -> Self {
+        let mut conditions = claim["status"]["conditions"].as_array().into_iter().flatten();
+        Self {
+            asked: gib_of(&claim["spec"]["resources"]["requests"]["storage"]).unwrap_or_default(),
+            has: gib_of(&claim["status"]["capacity"]["storage"]).unwrap_or_default(),
+            waits: conditions.any(|condition| condition["type"] == "FileSystemResizePending"),
+        }
     }
 }
 
@@ -136,6 +213,9 @@ struct Now {
     status: Value,
     pods: BTreeMap<i64, Member>,
     claims: BTreeSet<String>,
+    sizes: BTreeMap<String, Size>,
+    /// The StorageClass lets volumes grow.
+    may_grow: bool,
     /// The image of each revision.
     revisions: BTreeMap<String, String>,
     pass: Option<PassSeen>,
@@ -146,16 +226,41 @@ struct Cloud {
     wanted: Wanted,
     kubelets: Kubelets,
     kubelet_works: bool,
+    /// Somebody answers for the hooks.
+    hooks_answer: bool,
+    /// Volumes are made, and grow.
+    storage_works: bool,
+    /// File systems do not grow with their volumes.
+    needs_mount: bool,
+    /// kubelet lets them grow while they are in use.
+    grows_mounted: bool,
+    delays: Delays,
     passes: Passes,
     pass: Option<PassSeen>,
+    acts: Acts,
 }
 
 impl Cloud {
     fn new(random: &mut Random) -> Self {
-        let (world, wanted) = (World::new(), Wanted::new(random));
+        let (world, wanted) = (World::with_gates(GATES), Wanted::new(random));
+        lock(&world.server).has_clock = true;
         world.put_set(wanted.spec());
-        let (kubelets, passes) = (Kubelets::default(), Passes::default());
-        Self { world, wanted, kubelets, kubelet_works: true, passes, pass: None }
+        let cloud = Self {
+            world,
+            wanted,
+            kubelets: Kubelets::default(),
+            kubelet_works: true,
+            hooks_answer: true,
+            storage_works: true,
+            needs_mount: random.chance(50),
+            grows_mounted: random.chance(50),
+            delays: Delays::default(),
+            passes: Passes::default(),
+            pass: None,
+            acts: Acts::default(),
+        };
+        cloud.put_class();
+        cloud
     }
 
     fn wake(&mut self) {
@@ -317,7 +422,7 @@ impl Cloud {
 
     /// The manager starts anew: it has forgotten everything, and has read everything.
     fn restart(&mut self) {
-        let world = World::of(self.world.server.clone(), &[]);
+        let world = World::of(self.world.server.clone(), GATES);
         let set = lock(&self.world.server).objects[SET].clone();
         world.controller.sets.upsert(serde_json::from_value(set).unwrap());
         self.world = world;
@@ -338,7 +443,7 @@ impl Driver for Cloud {
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
         let wanted = &mut self.wanted;
-        let said = match random.below(19) {
+        let said = match random.below(30) {
             0 | 1 => {
                 wanted.replicas = random.below(5);
                 format!("replicas {}", wanted.replicas)
@@ -393,6 +498,31 @@ impl Driver for Cloud {
                 wanted.deletes_claims = !wanted.deletes_claims;
                 format!("claims go with surplus Pods: {}", wanted.deletes_claims)
             }
+            19..=22 => {
+                wanted.storage = [1, 2, 3, TOO_LARGE, TOO_LARGE][random.below(5)];
+                format!("claims of {} GiB", wanted.storage)
+            }
+            23 => {
+                wanted.grows = !wanted.grows;
+                format!("claims grow: {}", wanted.grows)
+            }
+            24 => {
+                wanted.may_grow = !wanted.may_grow;
+                format!("the StorageClass is to let volumes grow: {}", wanted.may_grow)
+            }
+            25 => {
+                self.storage_works = !self.storage_works;
+                format!("storage works: {}", self.storage_works)
+            }
+            26 => {
+                (self.needs_mount, self.grows_mounted) = (random.chance(50), random.chance(50));
+                format!("file systems wait for a mount: {}, of any Pod: {}", self.needs_mount, self.grows_mounted)
+            }
+            27 | 28 => self.change_hook(random.below(2)),
+            29 => {
+                self.hooks_answer = !self.hooks_answer;
+                format!("hooks are answered: {}", self.hooks_answer)
+            }
             what => self.disturb_pod(what - 14, random),
         };
         self.put();
@@ -400,14 +530,24 @@ impl Driver for Cloud {
     }
 
     async fn make_possible(&mut self) -> Result<String, String> {
-        self.kubelet_works = true;
+        (self.kubelet_works, self.storage_works) = (true, true);
         lock(&self.world.server).faults.clear();
+        for which in 0..2 {
+            // Nobody will ever answer.
+            if !self.hooks_answer && self.wanted.hooks[which] {
+                self.change_hook(which);
+            }
+        }
         let wanted = &mut self.wanted;
         wanted.paused = false;
         wanted.partition = 0;
         wanted.other_image = wanted.other_image.filter(|image| !image.starts_with("bad"));
         if wanted.image.starts_with("bad") {
             wanted.image = "i:4";
+        }
+        wanted.may_grow = true;
+        if wanted.storage == TOO_LARGE {
+            wanted.storage = 4;
         }
         self.put();
         Ok(format!("{:?}", self.wanted))
@@ -418,9 +558,9 @@ impl Driver for Cloud {
         let mut next: Option<Duration> = None;
         let mut later = |after: Option<Duration>| next = [next, after].into_iter().flatten().min();
         // Who comes first is for the seed to say.
-        let first = random.below(4);
-        for turn in 0..4 {
-            match (first + turn) % 4 {
+        let first = random.below(6);
+        for turn in 0..6 {
+            match (first + turn) % 6 {
                 0 => {
                     if let Some(said) = self.deliver() {
                         return Ok(Step::Worked(said));
@@ -433,6 +573,18 @@ impl Driver for Cloud {
                 2 => {
                     if let Some(said) = self.collect_garbage() {
                         return Ok(Step::Worked(said));
+                    }
+                }
+                3 => match self.storage(random) {
+                    Ok(said) => return Ok(Step::Worked(said)),
+                    Err(after) => later(after),
+                },
+                4 => {
+                    for (name, pod) in self.world.objects(PODS) {
+                        match self.answer(&name, &pod, random) {
+                            Ok(said) => return Ok(Step::Worked(said)),
+                            Err(after) => later(after),
+                        }
                     }
                 }
                 _ => {
@@ -460,13 +612,16 @@ impl Driver for Cloud {
             let image = revision.pointer("/data/spec/template/spec/containers/0/image").and_then(Value::as_str);
             (name, image.unwrap_or_default().to_owned())
         });
+        let claims = self.world.objects(CLAIMS);
         Ok(Now {
             at: clock::now().wall,
             wanted: self.wanted.clone(),
             generation: set["metadata"]["generation"].as_i64().unwrap_or_default(),
             status: set["status"].clone(),
             pods: members.map(|member| (member.ordinal, member)).collect(),
-            claims: self.world.objects(CLAIMS).into_keys().collect(),
+            sizes: claims.iter().map(|(name, claim)| (name.clone(), Size::of(claim))).collect(),
+            claims: claims.into_keys().collect(),
+            may_grow: self.lets_volumes_grow(),
             revisions: revisions.collect(),
             pass: self.pass.take(),
         })
@@ -477,6 +632,9 @@ impl Driver for Cloud {
 struct Promises {
     acts: Acts,
     claims: BTreeSet<String>,
+    /// Pods and claims before the last step.
+    pods: BTreeMap<i64, Member>,
+    sizes: BTreeMap<String, Size>,
     /// The image of the Pods that the partition keeps: the last one that all Pods had.
     current: Option<String>,
 }
@@ -495,7 +653,116 @@ fn may_be_complete(now: &Now, pass: &PassSeen) -> bool {
     ordinals.iter().all(|ordinal| seen.iter().any(|pods| pods.get(ordinal).is_some_and(is_updated)))
 }
 
+/// The ordinal of the Pod that a write is about.
+fn pod_written(path: &str) -> Option<i64> {
+    path.strip_prefix(PODS)?.trim_end_matches("/status").strip_prefix("web-")?.parse().ok()
+}
+
+/// Whether a write gives the gate for updates in place this status.
+fn writes_gate(body: &Value, status: &str) -> bool {
+    let mut conditions = body["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|c| c["type"] == labels::CONDITION_INPLACE_UPDATE_READY && c["status"] == status)
+}
+
+/// The state of its lifecycle that a write gives a Pod.
+fn writes_state(body: &Value) -> &str {
+    body["metadata"]["labels"][labels::LIFECYCLE_STATE].as_str().unwrap_or_default()
+}
+
 impl Promises {
+    /// Pods that went, or were updated, although a hook held them, or although they were to stay when it had let go.
+    fn passed_hooks(&mut self, now: &Now, pass: &PassSeen) -> Vec<String> {
+        let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
+        let mut wrongs = Vec::new();
+        for (method, path, body) in &pass.writes {
+            let Some(ordinal) = pod_written(path) else { continue };
+            match writes_state(body) {
+                "PreparingDelete" => self.acts.note("deletions announced"),
+                "PreparingUpdate" => self.acts.note("updates announced"),
+                _ => {}
+            }
+            let goes = *method == Method::DELETE;
+            if !goes && !writes_gate(body, "False") {
+                continue;
+            }
+            // What no watch has brought yet, nobody could know.
+            let (Some(knew), Some(was)) = (pass.knew.get(&ordinal), self.pods.get(&ordinal)) else { continue };
+            if knew.uid != was.uid {
+                continue;
+            }
+            let (hook, done) = if goes { (0, "deleted") } else { (1, "updated") };
+            // What comes on top of an update that is under way was let through with that one.
+            let is_held = wanted.hooks[hook] && knew.holds[hook] && was.holds[hook];
+            if is_held && (goes || knew.state != "Updating") {
+                wrongs.push(format!("web-{ordinal} is {done}, and its hook holds it"));
+            }
+            let rank = ordinals.iter().position(|wanted| *wanted == ordinal);
+            let is_kept = rank.is_some_and(|rank| rank < wanted.partition || wanted.paused);
+            let has_waited = WAITS.contains(&knew.state.as_str()) && knew.state == was.state;
+            let has_to_go = [knew, was].iter().any(|pod| pod.is_marked || pod.has_failed || pod.is_deleting);
+            if is_kept && has_waited && !has_to_go {
+                wrongs.push(format!("web-{ordinal} is {done} when its hook has let go, and it is held by now"));
+            }
+        }
+        wrongs
+    }
+
+    /// Claims that were asked for what nobody wants of them, and not by the rules of the update.
+    fn asked_wrong(&mut self, now: &Now, pass: &PassSeen) -> Vec<String> {
+        let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
+        let mut wrongs = Vec::new();
+        for (_, path, body) in &pass.writes {
+            let Some(name) = path.strip_prefix(CLAIMS) else { continue };
+            let Some(asks) = gib_of(&body["spec"]["resources"]["requests"]["storage"]) else { continue };
+            let Some(was) = self.sizes.get(name) else { continue };
+            let is_done = now.sizes.get(name).is_some_and(|size| size.asked == asks);
+            if is_done {
+                self.acts.note(if asks < was.asked { "claims asked for less" } else { "claims asked to grow" });
+            }
+            let ordinal: Option<i64> = name.strip_prefix("data-web-").and_then(|ordinal| ordinal.parse().ok());
+            let rank = ordinals.iter().position(|wanted| Some(*wanted) == ordinal);
+            let is_due = wanted.grows && !wanted.paused && rank.is_some_and(|rank| rank >= wanted.partition);
+            if !is_due || asks != wanted.storage {
+                wrongs.push(format!("{name} is asked for {asks} GiB by {wanted:?}"));
+            }
+            if is_done && asks > was.asked && !now.may_grow {
+                wrongs.push(format!("{name} is asked for {asks} GiB, and its StorageClass lets nothing grow"));
+            }
+        }
+        wrongs
+    }
+
+    /// Claims that have less than before, or ask for less than they have.
+    fn shrunk(&self, now: &Now) -> Vec<String> {
+        let shrunk = |(name, size): (&String, &Size)| {
+            let was = self.sizes.get(name)?;
+            let is_wrong = size.has < was.has || size.asked < size.has && was.asked >= was.has;
+            is_wrong.then(|| format!("claim {name} shrinks: {was:?}, now {size:?}"))
+        };
+        now.sizes.iter().filter_map(shrunk).collect()
+    }
+
+    /// What happened to the claims of Pods, so that a run without it fails.
+    fn note_claims(&mut self, now: &Now) {
+        let mut conditions = now.status["conditions"].as_array().into_iter().flatten();
+        let is_refused = |message: &str| message.contains("does not allow volume expansion");
+        if conditions.any(|c| c["status"] == "True" && c["message"].as_str().is_some_and(is_refused)) {
+            self.acts.note("StorageClasses that let nothing grow");
+        }
+        let Some(pass) = &now.pass else { return };
+        let gone = pass.writes.iter().filter(|(method, ..)| *method == Method::DELETE);
+        for ordinal in gone.filter_map(|(_, path, _)| pod_written(path)) {
+            let waits = self.sizes.get(&format!("data-web-{ordinal}")).is_some_and(|size| size.waits);
+            let is_right = |pod: &Member| {
+                pod.image == now.wanted.image_of(ordinal) && !(pod.is_marked || pod.has_failed || pod.is_deleting)
+            };
+            let is_wanted = now.wanted.ordinals().contains(&ordinal);
+            if waits && is_wanted && pass.knew.get(&ordinal).is_some_and(is_right) {
+                self.acts.note("replaced for a mount");
+            }
+        }
+    }
+
     /// New Pods that are not wanted, or have another image than their place gives them.
     fn made_wrong(&self, now: &Now, pass: &PassSeen) -> Vec<String> {
         let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
@@ -526,9 +793,6 @@ impl Promises {
         let mut wrongs = Vec::new();
         let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
         let is_up = |ordinal: &i64| pass.knew.get(ordinal).is_some_and(|pod| pod.is_up(now.at, wanted.min_ready));
-        let of_pod = |path: &str| -> Option<i64> {
-            path.strip_prefix(PODS)?.trim_end_matches("/status").strip_prefix("web-")?.parse().ok()
-        };
         // A write that was refused takes nobody down.
         let stays = |ordinal: &i64| now.pods.get(ordinal).is_some_and(|pod| pod.is_up(now.at, wanted.min_ready));
         let (mut taken, mut opened, mut created) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
@@ -543,11 +807,7 @@ impl Promises {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
                 created.extend(name.strip_prefix("web-").and_then(|ordinal| ordinal.parse::<i64>().ok()));
             }
-            let Some(ordinal) = of_pod(path) else { continue };
-            let gate = |status: &str| {
-                let conditions = body["status"]["conditions"].as_array().into_iter().flatten();
-                conditions.clone().any(|c| c["type"] == labels::CONDITION_INPLACE_UPDATE_READY && c["status"] == status)
-            };
+            let Some(ordinal) = pod_written(path) else { continue };
             if *method == Method::DELETE {
                 let uid = body["preconditions"]["uid"].as_str().unwrap_or_default();
                 if ordinals.contains(&ordinal) && pass.owners.contains(uid) {
@@ -555,10 +815,14 @@ impl Promises {
                 }
                 taken.insert(ordinal);
                 self.acts.note("deleted");
-            } else if gate("False") {
+            } else if writes_gate(body, "False") {
                 taken.insert(ordinal);
                 self.acts.note("updated in place");
-            } else if gate("True") {
+            } else if WAITS.contains(&writes_state(body)) {
+                // It counts as unavailable while its hook has not let go.
+                taken.insert(ordinal);
+            } else if writes_state(body) == "Normal" || writes_state(body) != "Updated" && writes_gate(body, "True") {
+                // One that is Updated waits for its hook, which is to hold it again.
                 opened.insert(ordinal);
             }
         }
@@ -572,7 +836,10 @@ impl Promises {
             if pass.knew.contains_key(ordinal) && pass.there.contains(&format!("web-{ordinal}")) {
                 wrongs.push(format!("web-{ordinal} is made while its namesake is there"));
             }
-            let blocks = |lower: &&i64| !is_up(lower) && !is_back(lower);
+            let serves = |lower: &i64| {
+                pass.knew.get(lower).is_some_and(|pod| pod.serves_until_hook(now.at, wanted.min_ready))
+            };
+            let blocks = |lower: &&i64| !is_up(lower) && !is_back(lower) && !serves(lower);
             if wanted.ordered && ordinals.iter().take_while(|lower| *lower < ordinal).any(|lower| blocks(&lower)) {
                 wrongs.push(format!("web-{ordinal} is made before a lower one is available"));
             }
@@ -613,7 +880,13 @@ impl Model for Promises {
             wrongs.extend(self.judge(now, pass));
             wrongs.extend(self.made_wrong(now, pass));
             wrongs.extend(self.moved_wrong(now, pass));
+            wrongs.extend(self.passed_hooks(now, pass));
+            wrongs.extend(self.asked_wrong(now, pass));
         }
+        wrongs.extend(self.shrunk(now));
+        self.note_claims(now);
+        self.pods.clone_from(&now.pods);
+        self.sizes.clone_from(&now.sizes);
         wrongs
     }
 
@@ -634,6 +907,8 @@ impl Model for Promises {
             ask(is_right, format!("{pod:?}"));
             let claim = format!("data-web-{}", pod.ordinal);
             ask(!wanted.claims || now.claims.contains(&claim), format!("claim {claim}"));
+            let is_large = now.sizes.get(&claim).is_some_and(|size| size.has >= wanted.storage);
+            ask(!(wanted.claims && wanted.grows) || is_large, format!("claim {claim} of {} GiB", wanted.storage));
         }
         for field in ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"] {
             ask(now.status[field] == wanted.replicas, format!("status.{field} is {}", now.status[field]));
@@ -647,13 +922,35 @@ impl Model for Promises {
 }
 
 fn history(seed: u64) -> Result<Acts, String> {
-    let limits = Limits { changes: 14, steps_between: 30, patience: Duration::from_secs(1800), ..Limits::default() };
+    let limits = Limits { changes: 22, steps_between: 30, patience: Duration::from_secs(7200), ..Limits::default() };
     let begin = |random: &mut Random| (Cloud::new(random), Promises::default());
-    fake::history(seed, &limits, begin, |cloud| format!("{:?}", cloud.wanted), |_, model| model.acts)
+    let acts = |mut cloud: Cloud, model: Promises| {
+        cloud.acts.merge(model.acts);
+        cloud.acts
+    };
+    fake::history(seed, &limits, begin, |cloud| format!("{:?}", cloud.wanted), acts)
 }
 
 #[test]
 fn simulation_of_stateful_sets() {
     let acts = liveness::seeds(60, "simulation_of_stateful_sets", history);
-    acts.require(&[("created", 300), ("deleted", 200), ("updated in place", 50), ("claims that went", 5)]);
+    acts.require(&[
+        ("created", 300),
+        ("deleted", 200),
+        ("updated in place", 50),
+        ("claims that went", 5),
+        ("deletions announced", 20),
+        ("updates announced", 5),
+        ("hooks that let go", 20),
+        ("hooks that hold again", 5),
+        ("hooks that were removed while a Pod waited", 1),
+        ("claims asked to grow", 20),
+        ("claims asked for less", 1),
+        ("claims that have grown", 10),
+        ("claims that are refused their size", 1),
+        ("claims that wait for a mount", 5),
+        ("claims that were mounted", 5),
+        ("replaced for a mount", 1),
+        ("StorageClasses that let nothing grow", 5),
+    ]);
 }

@@ -18,6 +18,9 @@ pub const ONLINE_RESIZE: Duration = Duration::from_secs(120);
 /// grows volumes usually takes, and no longer, because a corrected template must get to the Pod although nobody grows them.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// How soon a claim that its StorageClass does not let grow is looked at again: a change of that class wakes no set.
+pub const CLASS_LOOK: Duration = Duration::from_secs(60);
+
 /// Whether a claim is as large as it asks to be.
 pub fn is_grown(claim: &SizedClaim) -> bool {
     claim.capacity.is_some_and(|capacity| capacity >= claim.requested.unwrap_or(0))
@@ -34,6 +37,8 @@ pub enum Growth {
     Grows,
     /// The volume has grown, and its file system waits for a mount since then.
     AwaitsMount(Timestamp),
+    /// It has to ask for more, and may not before it is bound to a volume.
+    Unbound,
     /// It cannot get there: why, and what a user can do.
     Refused(String),
     /// It has asked and will never get it: why, and what a user can do.
@@ -51,6 +56,8 @@ pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Optio
     }
     if claim.requested.unwrap_or(0) < wanted {
         return match class_expands {
+            // Kubernetes lets only bound claims ask for another size.
+            Some(true) if claim.capacity.is_none() => Growth::Unbound,
             Some(true) => Growth::Ask,
             Some(false) => Growth::Refused(format!(
                 "claim {name} cannot grow: StorageClass {} does not allow volume expansion",
@@ -241,6 +248,9 @@ mod tests {
         assert!(matches!(growth(&template, &shaped, Some(true)), Growth::Refused(_)));
         let unnamed = SizedClaim { storage_class: None, ..ten };
         assert_eq!(growth(&template, &unnamed, Some(true)), Growth::Ask);
+        let unbound = SizedClaim { capacity: None, ..unnamed };
+        assert_eq!(growth(&template, &unbound, Some(true)), Growth::Unbound);
+        assert!(matches!(growth(&template, &unbound, Some(false)), Growth::Refused(_)), "it would never grow");
     }
 
     #[test]

@@ -741,7 +741,55 @@ fn a_claim_that_cannot_grow_is_named_and_holds_nothing_up() {
     let plan = planned(&spec(templates), &[old(0), old(1), old(2)], &claims(&[data(0), data(1), fixed]));
     let why = plan.impossible.clone().unwrap();
     assert_eq!((why.reason, why.message.contains("claim data-web-2 cannot grow")), ("FailedUpdatePVC", true));
+    assert_eq!(plan.look, Some(super::claims::CLASS_LOOK), "nobody says when its StorageClass lets it grow");
     assert_eq!(texts(plan), ["delete web-2"], "its Pod is updated all the same");
+}
+
+#[test]
+fn a_claim_without_a_volume_is_not_asked_and_holds_up_neither_its_pod_nor_other_claims() {
+    let fields = json!({"growsClaims": true, "maxUnavailable": 1});
+    let unbound = SizedClaim { capacity: None, ..sized(2, "5Gi", "5Gi") };
+    let all = claims(&[data(0), sized(1, "5Gi", "5Gi"), unbound]);
+    let plan = planned_after(
+        &spec(with_claims(fields)),
+        &[pod(0), pod(1), pending(old(2))],
+        &all,
+        &[("data-web-2", 1000)],
+    );
+    assert_eq!(texts(plan), ["grow data-web-1", "delete web-2"]);
+    let fields = json!({"growsClaims": true, "replicas": 1});
+    let unbound = SizedClaim { capacity: None, ..sized(0, "5Gi", "5Gi") };
+    let plan = planned(&spec(with_claims(fields)), &[pod(0)], &claims(&[unbound]));
+    let why = plan.wait.clone().unwrap();
+    assert_eq!(
+        (why.reason, why.message.as_str()),
+        ("ClaimGrows", "claim data-web-0 of Pod web-0 can grow only when it is bound to a volume")
+    );
+    assert_eq!(texts(plan), NOTHING);
+}
+
+/// It was announced and taken back in turns without end, and what its hook allowed was done twice.
+#[test]
+fn a_pod_that_is_replaced_for_a_mount_is_held_by_its_hook_until_that_lets_go() {
+    let since = Some(at(0).wall - jiff::SignedDuration::from_secs(500));
+    let waits = claims(&[SizedClaim { resize_pending_since: since, ..sized(0, "10Gi", "5Gi") }]);
+    let grown = claims(&[data(0)]);
+    let held = holding(pod(0));
+    let leaving = |pod: &Pod| Pod { state: State::PreparingDelete, ..pod.clone() };
+    let fields = || hooked("preDelete", json!({"growsClaims": true, "replicas": 1}));
+    let next = |fields, pod: Pod, claims: &BTreeMap<_, _>| texts(planned(&spec(with_claims(fields)), &[pod], claims));
+    assert_eq!(next(fields(), held.clone(), &waits), ["announce deletion web-0"]);
+    assert_eq!(next(fields(), leaving(&held), &waits), NOTHING, "it stays announced");
+    assert_eq!(next(fields(), leaving(&pod(0)), &waits), ["delete web-0"], "once");
+    assert_eq!(next(fields(), leaving(&held), &grown), ["keep web-0"], "kubelet was faster than the hook");
+    for (field, value) in [("policy", json!("InPlaceOnly")), ("partition", json!(1)), ("paused", json!(true))] {
+        let mut other = fields();
+        other[field] = value;
+        assert_eq!(next(other, leaving(&held), &waits), ["keep web-0"], "{field}");
+    }
+    let mut last = fields();
+    last["lifecycle"]["preDelete"]["markPodNotReady"] = json!(true);
+    assert_eq!(next(last, leaving(&pod(0)), &waits), ["delete web-0"], "once");
 }
 
 #[test]
@@ -784,6 +832,20 @@ fn shortfall_10_1_13_a_deletion_that_is_not_wanted_any_more_is_cancelled() {
     last["lifecycle"]["preDelete"]["markPodNotReady"] = json!(true);
     assert_eq!(of(last.clone(), &[pod(0), pod(1), leaving(pod(2))]), NOTHING, "NotReady Pods do not come back");
     assert_eq!(of(last, &[pod(0), pod(1), Pod { labels: Default::default(), ..leaving(pod(2)) }]), ["delete web-2"]);
+}
+
+#[test]
+fn an_update_that_was_announced_and_cannot_be_made_in_place_any_more_is_taken_back() {
+    let mut fields = hooked("inPlaceUpdate", json!({"replicas": 1}));
+    fields["policy"] = json!("InPlaceOnly");
+    for unhooked in [false, true] {
+        let kept = Pod { has_gate: false, ..if unhooked { old(0) } else { holding(old(0)) } };
+        let waits = Pod { state: State::PreparingUpdate, ..kept.clone() };
+        let plan = planned(&spec(fields.clone()), &[waits], &BTreeMap::new());
+        assert!(plan.impossible.is_some());
+        assert_eq!(texts(plan), ["no update web-0"], "nobody would serve in its place");
+        assert_eq!(of(fields.clone(), &[kept]), NOTHING, "and it is not announced again");
+    }
 }
 
 #[test]

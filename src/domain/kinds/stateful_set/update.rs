@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    claims::{Growth, ONLINE_RESIZE, PATIENCE, growth},
+    claims::{CLASS_LOOK, Growth, ONLINE_RESIZE, PATIENCE, growth},
     numbering::pod_name,
     order::Range,
     plan::{Action, Candidate, Observed, Plan},
@@ -45,6 +45,7 @@ struct Claims {
     has_asked: bool,
     grows: Option<String>,
     awaits_mount: Option<Mount>,
+    unbound: Option<String>,
     refused: Option<String>,
     infeasible: Option<String>,
     /// How long the one that has waited longest has been asked to grow, or has grown.
@@ -65,6 +66,11 @@ impl Claims {
     /// Whether they take one of the places for Pods whose claims grow.
     fn takes_place(&self) -> bool {
         self.has_asked || self.grows.is_some() || self.awaits_mount.is_some() || self.infeasible.is_some()
+    }
+
+    /// Whether they get no further before another Pod mounts them.
+    fn want_another_pod(&self) -> bool {
+        self.awaits_mount.as_ref().is_some_and(|mount| !mount.is_new && mount.waited >= ONLINE_RESIZE)
     }
 
     /// Whether nobody can say when they will have grown.
@@ -111,7 +117,8 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
     }
     for pod in pods().filter(|pod| !pod.is_specified) {
         let is_outdated = job.is_outdated(pod);
-        let is_due = is_outdated && in_range.contains(&pod.ordinal);
+        // One that is replaced for a mount stays on its way out although it is as it is to be.
+        let is_due = (is_outdated || job.is_replaced_for_mount(pod)) && in_range.contains(&pod.ordinal);
         plan.is_held |= is_outdated && (!is_due || is_paused);
         match pod.state {
             // While paused nothing is begun, and a Pod is not left on its way out either.
@@ -148,6 +155,13 @@ impl Rollout<'_, '_> {
     /// Whether a Pod is not as the newest template wants it, its claims aside.
     fn is_outdated(&self, pod: &Pod) -> bool {
         !pod.is_updated(self.observed.update_revision) || pod.lacks_claim.is_some()
+    }
+
+    /// Whether a Pod is replaced so that another one mounts its claims.
+    fn is_replaced_for_mount(&self, pod: &Pod) -> bool {
+        let rolling = self.observed.spec.rolling();
+        rolling.is_some_and(|rolling| rolling.policy != PodUpdatePolicy::InPlaceOnly)
+            && self.claims.get(&pod.ordinal).is_some_and(Claims::want_another_pod)
     }
 
     /// Looks at the Pods that are to be on the update revision, `wanted`, in their order. By the annotation a Pod in service
@@ -207,6 +221,14 @@ impl Rollout<'_, '_> {
             // Its update goes on: it waits for nothing that would come.
             plan.impossible("FailedUpdatePVC", why.clone());
         }
+        if claims.refused.is_some() {
+            plan.look_after(CLASS_LOOK);
+        }
+        if let Some(claim) = &claims.unbound {
+            plan.wait("ClaimGrows", || {
+                format!("claim {claim} of Pod {} can grow only when it is bound to a volume", pod.name)
+            });
+        }
         let left = self.grow(pod, &claims, rolling, plan);
         if !is_outdated {
             return self.after_mount(pod, &claims, rolling, plan);
@@ -218,6 +240,10 @@ impl Rollout<'_, '_> {
         match self.way(pod, rolling) {
             Way::Replace => self.replace(pod, charge, plan),
             Way::Impossible(why) => {
+                if pod.state == State::PreparingUpdate {
+                    // What was announced does not come: it goes back into service.
+                    plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() });
+                }
                 let (_, pods) = self.not_in_place.get_or_insert((why, Vec::new()));
                 pods.push(pod.name.clone());
             }
@@ -251,12 +277,12 @@ impl Rollout<'_, '_> {
 
     /// A Pod that is as it is to be, and may have a volume that kubelet grows only with the next mount.
     fn after_mount(&self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) {
-        let Some(Mount { claim, waited, is_new }) = &claims.awaits_mount else { return };
+        let Some(Mount { claim, waited, .. }) = &claims.awaits_mount else { return };
         let left = ONLINE_RESIZE.saturating_sub(*waited);
         if rolling.policy == PodUpdatePolicy::InPlaceOnly {
             let name = &pod.name;
             plan.wait("ClaimGrows", || format!("claim {claim} of Pod {name} waits for kubelet, at the latest until Pod {name} is deleted: InPlaceOnly does not replace it"));
-        } else if left.is_zero() && !is_new {
+        } else if claims.want_another_pod() {
             self.replace(pod, Charge::of(pod), plan);
         } else {
             if !left.is_zero() {
@@ -341,6 +367,7 @@ impl Rollout<'_, '_> {
                     let waited = now.since(made.unwrap_or(since));
                     found.awaits_mount = Some(Mount { claim: name, waited, is_new: made.is_some() });
                 }
+                Growth::Unbound => found.unbound = found.unbound.or(Some(name)),
                 Growth::Refused(why) => found.refused = found.refused.or(Some(why)),
                 Growth::Infeasible(why) => found.infeasible = found.infeasible.or(Some(why)),
             }
