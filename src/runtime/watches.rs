@@ -55,6 +55,17 @@ pub enum Change<'a, K> {
     },
 }
 
+impl<'a, K> Change<'a, K> {
+    /// The object before and after, as far as there is one. None: it cannot be read.
+    pub fn sides(&self) -> Option<(Option<&'a Arc<K>>, Option<&'a Arc<K>>)> {
+        match *self {
+            Self::Applied { old, new, .. } => Some((old, Some(new))),
+            Self::Deleted(old) => Some((Some(old), None)),
+            Self::Undecodable { .. } => None,
+        }
+    }
+}
+
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
     indexes: Vec<Indexed<K>>,

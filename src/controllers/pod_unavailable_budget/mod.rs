@@ -219,11 +219,7 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let Some(any) = new.or(old).filter(|pod| self.context.budgets.guards(pod.namespace())) else { return };
         let name: Arc<str> = any.name().into();
         let facts = |pod: &Arc<PodView>| {

@@ -222,11 +222,7 @@ impl Controller {
         if self.restarts.is_empty() {
             return;
         }
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         // What a plan reads of a Pod and what may change of it.
         let facts = |pod: &Arc<PodView>| {
             let started = pod.container_statuses.iter().filter(|status| !status.container_id.is_empty()).count();
