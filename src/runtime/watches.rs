@@ -152,8 +152,8 @@ enum Entry<K> {
 }
 
 impl<K: StoredObject> Entry<K> {
-    /// Also than another object of its name: versions grow over all objects of a kind, so that a predecessor is older than
-    /// its successor, whichever of them comes first. Of two of them one without a version says nothing.
+    /// Holds for another object of the same name too: versions grow over all objects of a kind, so an object is older than
+    /// the one that replaced it, whichever arrives first. Without a version the two cannot be compared.
     fn is_newer_than(&self, object: &K) -> bool {
         let version = resource_version(object);
         self.version() > version && (version > 0 || self.uid() == object.object_uid())
@@ -300,7 +300,7 @@ impl<K: StoredObject> Store<K> {
         }
         let held = objects.by_key.get(&key);
         let old = held.and_then(Entry::object).cloned();
-        // Of two objects of one name a list knows which one there is, also where versions have begun anew, as from a backup.
+        // A list shows which of two objects of one name exists, even if versions have restarted, as after a restore.
         let is_listed = objects.listing && !own_write && !objects.written.contains(&key);
         let replaces = held.is_some_and(|held| is_listed && held.uid() != object.object_uid());
         if !replaces && held.is_some_and(|held| held.is_newer_than(&object)) {

@@ -314,7 +314,7 @@ impl Controller {
             Members::Scope(Scope::Owner(uid), _) => return store.by_index(&BY_CONTROLLER, uid),
             Members::Selector(selector)
             | Members::Scope(Scope::Labels(selector) | Scope::Deployment(_, selector), _) => selector,
-            // Of a workload that is not there: seldom, and not for long.
+            // The workload does not exist. That is rare and does not last.
             Members::ByName { .. } => {
                 drop(following);
                 return store.by_index(&BY_NAMESPACE, &key.namespace);

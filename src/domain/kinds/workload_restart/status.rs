@@ -55,8 +55,8 @@ pub fn set_kstatus(status: &mut WorkloadRestartStatus, now: Now) {
     }
 }
 
-/// Of a restart that has not ended and does not go on: whether that is as its spec wants it, or passes by itself, with reason and
-/// message. None: it ends, goes on, or waits for somebody to change something.
+/// The condition of a restart that stands still without having ended, with reason and message: its spec wants that, it resolves
+/// itself, or nobody would notice a change. None: it has ended, goes on, or waits for a user.
 fn held(status: &WorkloadRestartStatus) -> Option<(&'static str, String, String)> {
     let is_false = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_ && c.status == "False");
     let progressing = is_false(CONDITION_PROGRESSING).filter(|_| !status.has_ended())?;
