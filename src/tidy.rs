@@ -128,9 +128,6 @@ const TEXT_ERRORS: &[(&str, usize)] = &[
     ("daemon/hooks.rs", 5),
     ("daemon/images/credentials.rs", 2),
     ("daemon/prober/handlers.rs", 3),
-    // What the API server said to a look-up, in the words of a refusal.
-    ("webhook/kinds/stateful_set.rs", 1),
-    ("webhook/kinds/stateful_set/claims.rs", 1),
     // Parsers of flags: clap shows what they say.
     ("cli.rs", 1),
     ("plugin/restart.rs", 1),

@@ -13,6 +13,7 @@ pub mod image;
 pub mod int_or_percent;
 pub mod invalid;
 pub mod limits;
+pub mod members;
 pub mod merge_patch;
 pub mod name;
 pub mod node;

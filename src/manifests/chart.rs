@@ -3,8 +3,9 @@
 //! Written here are the templates of objects and the files beside them. `Chart.yaml`, `values.yaml`, its schema, the
 //! notes and `_helpers.tpl` are written by hand.
 //!
-//! Of the webhook configurations both ship only the fixed entries (`workloads.rs`), with external certificates all: the webhook
-//! creates the others at run time, and Helm, which applies on the server, would stop at a field that somebody else has changed.
+//! Both ship only the fixed entries of the webhook configurations (`workloads.rs`), and all of them with external certificates:
+//! the webhook creates the others at run time, and Helm, which applies on the server, would fail on a field that another
+//! manager has changed.
 
 use std::collections::BTreeMap;
 

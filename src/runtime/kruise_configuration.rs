@@ -19,8 +19,8 @@ pub const READ: Rule = Rule::new(&[""], &["configmaps"], &["get"]).named(&[NAME]
 /// The text under a key. None: the ConfigMap is not there, or has no such key.
 ///
 /// # Errors
-/// Those of the API server; and `SerdeError`: the text is no JSON object. To take that for a list without entries would refuse,
-/// with another reason, what somebody has meant to allow.
+/// Those of the API server; `SerdeError` if the text is no JSON object. Read as an empty list it would refuse, for a wrong
+/// reason, what an administrator meant to allow.
 pub async fn text(client: &Client, namespace: &str, key: &str) -> kube::Result<Option<String>> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match api.get(NAME).await {

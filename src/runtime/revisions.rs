@@ -163,7 +163,7 @@ impl Revisions {
     /// The revisions of a workload, oldest first. Those that nobody controls are adopted.
     ///
     /// # Errors
-    /// Those of the API server; also 409 of an adoption. Another one if there are more to adopt than one call does.
+    /// Those of the API server, 409 of an adoption included; another one if there are more to adopt than one call does.
     pub async fn list(&self, of: &History<'_>) -> kube::Result<Vec<KnownRevision>> {
         let api = self.api(&of.owner.namespace);
         let mut params = ListParams::default().labels(&selector::text_of(of.selector)).limit(PAGE);

@@ -56,11 +56,7 @@ pub fn owners_of_changed<'a>(
     kind: (&str, &str),
     mut wake: impl FnMut(&ObjectKey, Option<&'a Arc<PodView>>),
 ) {
-    let (old, new) = match change {
-        Change::Applied { old, new, .. } => (*old, Some(*new)),
-        Change::Deleted(old) => (Some(*old), None),
-        Change::Undecodable { .. } => return,
-    };
+    let Some((old, new)) = change.sides() else { return };
     let owner = |pod: Option<&Arc<PodView>>| pod.and_then(|pod| owner_of(pod, kind));
     let (before, now) = (owner(old), owner(new));
     if let (Some(old), Some(new)) = (old, new)

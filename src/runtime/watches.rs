@@ -55,6 +55,17 @@ pub enum Change<'a, K> {
     },
 }
 
+impl<'a, K> Change<'a, K> {
+    /// The object before and after, as far as there is one. None: it cannot be read.
+    pub fn sides(&self) -> Option<(Option<&'a Arc<K>>, Option<&'a Arc<K>>)> {
+        match *self {
+            Self::Applied { old, new, .. } => Some((old, Some(new))),
+            Self::Deleted(old) => Some((Some(old), None)),
+            Self::Undecodable { .. } => None,
+        }
+    }
+}
+
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
     indexes: Vec<Indexed<K>>,
@@ -141,8 +152,8 @@ enum Entry<K> {
 }
 
 impl<K: StoredObject> Entry<K> {
-    /// Also than another object of its name: versions grow over all objects of a kind, so that a predecessor is older than
-    /// its successor, whichever of them comes first. Of two of them one without a version says nothing.
+    /// Holds for another object of the same name too: versions grow over all objects of a kind, so an object is older than
+    /// the one that replaced it, whichever arrives first. Without a version the two cannot be compared.
     fn is_newer_than(&self, object: &K) -> bool {
         let version = resource_version(object);
         self.version() > version && (version > 0 || self.uid() == object.object_uid())
@@ -294,7 +305,7 @@ impl<K: StoredObject> Store<K> {
         }
         let held = objects.by_key.get(&key);
         let old = held.and_then(Entry::object).cloned();
-        // Of two objects of one name a list knows which one there is, also where versions have begun anew, as from a backup.
+        // A list shows which of two objects of one name exists, even if versions have restarted, as after a restore.
         let is_listed = objects.listing && !own_write && !objects.written.contains(&key);
         let replaces = held.is_some_and(|held| is_listed && held.uid() != object.object_uid());
         if !replaces && held.is_some_and(|held| held.is_newer_than(&object)) {

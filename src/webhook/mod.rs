@@ -210,8 +210,8 @@ const TABLE: &[&[Handler]] = &[
         broadcast_job::RBAC,
     ),
     &UNITED_DEPLOYMENTS,
-    // Of deletion protection only what has to be counted; the rest is a policy of the API server. Rights to list custom
-    // resources are the administrator's to add.
+    // Deletion protection calls the webhook only where something has to be counted; the rest is a policy of the API
+    // server. The administrator adds the rights to list custom resources.
     &[
         protection(
             "vnamespace.kb.io",

@@ -266,7 +266,7 @@ impl Controller {
         discard.retain(|child| is_recorded || !plan::is_news(cron.status.as_ref(), child));
         let deleted = self.delete(cron, &discard).await;
 
-        // Also when what lies ahead has come, as the condition tells of it.
+        // `ahead` counts too: the condition changes when that time has come.
         let next = [plan.ahead, plan.next].into_iter().flatten().min();
         let next = next.map(|next| Duration::try_from(next.duration_since(now.wall)).unwrap_or_default());
         // The wait begins now, and a write may have taken long: the time of the schedule does not move by that.

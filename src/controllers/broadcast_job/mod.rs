@@ -221,11 +221,7 @@ impl Controller {
 
     /// A node is news for those jobs that go on and see another one than before.
     fn node_changed(&self, change: &Change<'_, NodeView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let goes_on = |job: &BroadcastJob| !job.is_over() && job.metadata.deletion_timestamp.is_none();
         for job in self.jobs.select(goes_on) {
             let key = ObjectKey::of(job.as_ref());

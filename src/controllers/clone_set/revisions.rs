@@ -2,7 +2,10 @@
 
 use super::{CloneSetJob, CloneSetObjects, Controller};
 use crate::{
-    domain::kinds::clone_set::make,
+    domain::{
+        kinds::clone_set::make::newest_annotations,
+        workload::make::{revision_annotations, revision_labels},
+    },
     runtime::revisions::{History, Naming, Recorded, Resolved},
 };
 
@@ -12,9 +15,9 @@ pub(super) fn history(job: &CloneSetJob) -> History<'_> {
         owner: &job.owner,
         selector: &job.spec.selector,
         naming: Naming::BY_DATA,
-        labels: make::revision_labels(&job.spec),
-        annotations: make::revision_annotations(&job.clone_set),
-        newest_annotations: make::newest_annotations(&job.spec),
+        labels: revision_labels(&job.spec.template),
+        annotations: revision_annotations(&job.clone_set.metadata),
+        newest_annotations: newest_annotations(&job.spec),
     }
 }
 

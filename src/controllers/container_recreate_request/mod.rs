@@ -239,11 +239,7 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let Some(any) = new.or(old) else { return };
         if any.is_daemon && any.namespace() == &*self.context.namespace {
             let key = ObjectKey::of(any.as_ref());

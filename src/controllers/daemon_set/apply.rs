@@ -233,13 +233,9 @@ impl Controller {
                 let label = (labels::CONTROLLER_REVISION_HASH.to_owned(), json!(resolved.hash()));
                 (pod, PodStep::SetLabels([label].into_iter().collect()))
             }
-            Action::CancelDeletion { pod } => (pod, PodStep::CancelDeletion),
-            Action::CancelUpdate { pod } => (pod, PodStep::CancelUpdate),
-            Action::AnnounceDeletion { pod } => (pod, PodStep::AnnounceDeletion),
-            Action::AnnounceUpdate { pod, restore } => (pod, PodStep::AnnounceUpdate { restore: *restore }),
-            Action::UpdateInPlace { pod, spec } => {
+            Action::Change { pod, change } => {
                 let revision = (resolved.revisions.update.as_str(), resolved.hash());
-                (pod, PodStep::UpdateInPlace { owner: &job.owner, revision, spec })
+                (pod, PodStep::Change { owner: &job.owner, revision, change })
             }
         };
         self.common.change(seen.views.get(pod), step, job.spec.hooks(), asked).await

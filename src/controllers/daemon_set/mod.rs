@@ -204,11 +204,7 @@ impl Controller {
 
     /// A node is news for those sets that see another one than before.
     fn node_changed(&self, change: &Change<'_, NodeView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let mut has_large = false;
         for set in self.sets.list() {
             let key = ObjectKey::of(set.as_ref());

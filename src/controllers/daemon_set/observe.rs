@@ -14,13 +14,17 @@ use crate::{
     controllers::pod_set::Aside,
     domain::{
         kinds::daemon_set::{
-            away, make,
+            away,
             plan::{self, Observed, Outage, Turn},
             pod::{self, Newest, Node, Pod},
         },
         node::backoff::Failures,
         pod::inplace::Allowed,
-        workload::{revisions::is_same_data, turns::Turns},
+        workload::{
+            make::{revision_annotations, revision_labels},
+            revisions::is_same_data,
+            turns::Turns,
+        },
     },
     k8s::{
         node::NodeView, pod::PodView, pod_template::looks_defaulted, revision, selector::Selector, shared::Text,
@@ -94,8 +98,8 @@ fn history(job: &Job) -> History<'_> {
         owner: &job.owner,
         selector: &job.spec.selector,
         naming: NAMING,
-        labels: make::revision_labels(&job.spec),
-        annotations: make::revision_annotations(&job.set),
+        labels: revision_labels(&job.spec.template),
+        annotations: revision_annotations(&job.set.metadata),
         newest_annotations: Map::new(),
     }
 }

@@ -134,11 +134,7 @@ impl Controller {
         if self.jobs.is_empty() {
             return;
         }
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let facts = |pod: &Arc<PodView>| {
             let ephemeral = pod.rare().ephemeral.clone();
             let is_bound = !pod.node_name.is_empty();

@@ -30,7 +30,7 @@ use crate::{
     },
     domain::kinds::image_jobs::{
         list::{self, ListPlan},
-        rules,
+        list_spec::ListSpec,
     },
     k8s::{
         rbac::Rule,
@@ -171,18 +171,17 @@ impl Controller {
             return Ok(Requeue::Await);
         }
         let now = clock::now();
+        let spec = ListSpec::of(&list);
         let ended = self.remember(&list, now);
         if list.is_complete() {
-            return self.finish(key, &list, ended).await;
+            return self.finish(key, &list, &spec, ended).await;
         }
-        if let Some((field, why)) = rules::of_list(&list.spec).first() {
-            let said = format!("{field}: {why}");
-            self.emit_once(&list, "Invalid", &said, true);
-            return self.record(&list, list::invalid(&list, &said, now), now).await;
+        if let Some(said) = &spec.error {
+            self.emit_once(&list, "Invalid", said, true);
+            return self.record(&list, list::invalid(&list, said, now), now).await;
         }
-        let hash = list::template_hash(&list.spec);
-        if list.metadata.labels.as_ref().and_then(|l| l.get(labels::CONTROLLER_REVISION_HASH)) != Some(&hash) {
-            let labels = json!({labels::CONTROLLER_REVISION_HASH: hash});
+        if list.metadata.labels.as_ref().and_then(|l| l.get(labels::CONTROLLER_REVISION_HASH)) != Some(&spec.hash) {
+            let labels = json!({labels::CONTROLLER_REVISION_HASH: spec.hash});
             let patch = json!({"metadata": {"uid": list.metadata.uid, "labels": labels}});
             return match self.api(key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(newer) => {
@@ -194,7 +193,7 @@ impl Controller {
             };
         }
         let children = self.jobs.by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default());
-        let plan = list::plan(&list, &children, now);
+        let plan = list::plan(&list, &spec, &children, now);
         self.carry_out(&list, &plan).await?;
         self.record(&list, plan.status, now).await
     }
@@ -215,17 +214,22 @@ impl Controller {
         memory.end.get_or_insert(seen).age(now)
     }
 
-    async fn finish(&self, key: &ObjectKey, list: &ImageListPullJob, ended: Duration) -> kube::Result<Requeue> {
+    async fn finish(
+        &self,
+        key: &ObjectKey,
+        list: &ImageListPullJob,
+        spec: &ListSpec,
+        ended: Duration,
+    ) -> kube::Result<Requeue> {
         let children = self.jobs.by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default());
-        if let Some(status) = list::for_newer_generation(list, &children, clock::now()) {
+        if let Some(status) = list::for_newer_generation(list, spec, &children, clock::now()) {
             let recorded = (&json_of(list.status.as_ref())?, &json_of(Some(&status))?);
             let outcome = self.status.write((&self.api(key), &self.lists), list, recorded, false, clock::now()).await?;
             if let Some(after) = outcome.look_after() {
                 return Ok(Requeue::After(after));
             }
         }
-        let ttl = rules::time_to_live(&list.spec.completion_policy);
-        let Some(left) = ttl.map(|ttl| ttl.saturating_sub(ended)) else {
+        let Some(left) = spec.time_to_live.map(|ttl| ttl.saturating_sub(ended)) else {
             return Ok(Requeue::Await);
         };
         if !left.is_zero() {

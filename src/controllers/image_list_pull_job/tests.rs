@@ -271,7 +271,7 @@ async fn nothing_is_remembered_of_one_that_was_deleted_during_a_pass() {
         "apiVersion": "apps.kruise.io/v1beta1", "kind": "ImageListPullJob",
         "metadata": {"name": "list", "namespace": "ns", "uid": "l"}, "spec": {"images": ["a:1"]}}))
     .unwrap();
-    let hash = list::template_hash(&list.spec);
+    let hash = ListSpec::of(&list).hash;
     list.metadata.labels = Some(BTreeMap::from([(labels::CONTROLLER_REVISION_HASH.to_owned(), hash)]));
     controller.lists.upsert(list);
     assert!(controller.reconcile(&key).await.is_err());

@@ -251,11 +251,7 @@ impl Controller {
     }
 
     fn node_changed(&self, change: &Change<'_, NodeView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let with_daemon = |node: &&Arc<NodeView>| node.can_run_daemon();
         let (old, new) = (old.filter(with_daemon), new.filter(with_daemon));
         let Some(any) = new.or(old) else { return };
@@ -344,11 +340,7 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let Some(namespace) = new.or(old).map(|pod| pod.namespace()) else { return };
         let state = lock(&self.state);
         let Some(jobs) = state.by_pods.get(namespace) else { return };

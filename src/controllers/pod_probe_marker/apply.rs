@@ -93,7 +93,7 @@ fn judge<'a>(
         } else if has_entry(marker) || cleaned.contains(name_of(marker)) || (selected && is_deleting(marker)) {
             cleaned.insert(name_of(marker).to_owned());
             gone.add(&Keys::noted(marker));
-            // Of one that is being deleted the spec can still be changed, by whoever may not write its keys on Pods.
+            // While it is being deleted its spec can still be changed, by users who may not write its keys on Pods.
             if !is_deleting(marker) {
                 gone.add(&Keys::of(marker));
             }

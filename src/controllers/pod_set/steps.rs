@@ -16,7 +16,7 @@ use crate::{
             lifecycle::{self, State},
             refresh::{self, Refresh},
         },
-        workload::owner::OwnerRef,
+        workload::{owner::OwnerRef, steps::PodAction},
     },
     k8s::pod::PodView,
     runtime::{
@@ -54,25 +54,14 @@ impl Tried {
 pub enum PodStep<'a> {
     /// These labels are written.
     SetLabels(Map<String, Value>),
-    /// The deletion that was announced to it is taken back.
-    CancelDeletion,
-    /// The update that was announced to it is taken back.
-    CancelUpdate,
-    /// It moves to PreparingDelete.
-    AnnounceDeletion,
-    /// It moves to PreparingUpdate.
-    AnnounceUpdate {
-        /// Whether the hook has to be put back first.
-        restore: bool,
-    },
-    /// Its update in place begins.
-    UpdateInPlace {
+    /// What its plan says.
+    Change {
         /// For events.
         owner: &'a OwnerRef,
-        /// The name of the revision, and its label.
+        /// The name of the revision that an update in place leads to, and its label.
         revision: (&'a str, &'a str),
-        /// What changes.
-        spec: &'a UpdateSpec,
+        /// What is done.
+        change: &'a PodAction,
     },
 }
 
@@ -236,20 +225,21 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         asked: (Option<Operation>, &Refusals),
     ) -> kube::Result<Tried> {
         let act = async |view: &PodView| {
-            let (state, restore) = match step {
+            let (owner, revision, change) = match step {
                 PodStep::SetLabels(labels) => {
                     let patch = json!({"metadata": {"labels": labels}});
                     return Ok(self.pods.try_patch(view, Part::Whole, &patch).await?.is_some());
                 }
-                PodStep::UpdateInPlace { owner, revision, spec } => {
-                    return self.update_in_place(owner, view, revision, spec).await;
-                }
+                PodStep::Change { owner, revision, change } => (owner, revision, change),
+            };
+            let (state, restore) = match change {
+                PodAction::UpdateInPlace { spec } => return self.update_in_place(owner, view, revision, spec).await,
                 // It goes back to where it was: into its update, if one is under way.
-                PodStep::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
-                PodStep::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, view), false),
-                PodStep::CancelUpdate => (lifecycle::after_update(hooks, view), false),
-                PodStep::AnnounceDeletion => (State::PreparingDelete, false),
-                PodStep::AnnounceUpdate { restore } => (State::PreparingUpdate, restore),
+                PodAction::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
+                PodAction::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, view), false),
+                PodAction::CancelUpdate => (lifecycle::after_update(hooks, view), false),
+                PodAction::AnnounceDeletion => (State::PreparingDelete, false),
+                PodAction::AnnounceUpdate { restore } => (State::PreparingUpdate, *restore),
             };
             self.in_place.move_to(view, state, hooks, restore).await
         };

@@ -219,11 +219,7 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         let Some(any) = new.or(old).filter(|pod| self.context.budgets.guards(pod.namespace())) else { return };
         let name: Arc<str> = any.name().into();
         let facts = |pod: &Arc<PodView>| {
@@ -318,7 +314,7 @@ impl Controller {
             Members::Scope(Scope::Owner(uid), _) => return store.by_index(&BY_CONTROLLER, uid),
             Members::Selector(selector)
             | Members::Scope(Scope::Labels(selector) | Scope::Deployment(_, selector), _) => selector,
-            // Of a workload that is not there: seldom, and not for long.
+            // The workload does not exist. That is rare and does not last.
             Members::ByName { .. } => {
                 drop(following);
                 return store.by_index(&BY_NAMESPACE, &key.namespace);

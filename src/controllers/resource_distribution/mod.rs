@@ -240,13 +240,11 @@ impl Controller {
 
     /// Those to which the namespace is something, or was.
     fn namespace_changed(&self, change: &Change<'_, NamespaceView>) {
-        let (old, new) = match change {
-            // While the first list is read nothing has been decided by it.
-            Change::Applied { initial: true, .. } if !self.namespaces.is_synced() => return,
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        // While the first list is read nothing has been decided by it.
+        if matches!(change, Change::Applied { initial: true, .. }) && !self.namespaces.is_synced() {
+            return;
+        }
+        let Some((old, new)) = change.sides() else { return };
         let facts = |namespace: Option<&Arc<NamespaceView>>| namespace.map(|namespace| namespace.facts.clone());
         let (before, now) = (facts(old), facts(new));
         if before == now {

@@ -84,7 +84,7 @@ impl Controller {
         let mut own_labels = map("labels");
         own_labels.insert(labels::SIDECAR_SET_NAME.into(), spec.name.clone().into());
         let mut annotations = map("annotations");
-        // Those of the SidecarSet are of the spec before, if admission was away when it was changed.
+        // The hashes in its annotations may be those of the previous spec, if the webhook was down when it was changed.
         annotations.insert(labels::SIDECAR_SET_HASH.into(), spec.hashes.hash.clone().into());
         annotations.insert(labels::SIDECAR_SET_HASH_WITHOUT_IMAGE.into(), spec.hashes.without_image.clone().into());
         let version = Some(spec.custom_version.clone()).filter(|version| !version.is_empty());

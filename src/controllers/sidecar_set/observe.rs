@@ -92,11 +92,7 @@ impl Controller {
             return;
         }
         let is_born = matches!(change, Change::Applied { old: None, initial: false, .. });
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         if let (Some(old), Some(new)) = (old, new)
             && wake::is_same_but_version(old, new)
         {

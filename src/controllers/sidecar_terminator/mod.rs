@@ -153,7 +153,7 @@ impl Controller {
             }
             Some(now.mono.saturating_sub(*memory.ended.get_or_insert(now.mono)))
         });
-        // Of a Node that is gone nothing is known, and the Pod goes with it.
+        // Nothing is known about a Node that is gone, and the Pod goes with it.
         let is_virtual = self.context.nodes.get(&pod.node_name).is_some_and(|node| node.is_virtual());
         let mut requests = self.requests.by_index(&BY_POD, pod.uid());
         // Whoever may create requests in another namespace can write the Pod's UID into them.

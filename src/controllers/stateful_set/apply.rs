@@ -9,9 +9,12 @@ use crate::{
     api::{feature_gates::gate, labels},
     budgets::refusals::Refusals,
     controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
-    domain::kinds::stateful_set::{
-        make, numbering,
-        plan::{Action, Candidate, Creation, Plan},
+    domain::{
+        kinds::stateful_set::{
+            make, numbering,
+            plan::{Action, Candidate, Creation, Plan},
+        },
+        workload::steps::PodAction,
     },
     k8s::pod::PodView,
     runtime::{
@@ -239,13 +242,12 @@ impl Controller {
                 self.report_mended(job, pod, &mended);
                 return mended;
             }
-            Action::CancelDeletion { pod } => (pod, PodStep::CancelDeletion),
-            Action::CancelUpdate { pod } => (pod, PodStep::CancelUpdate),
-            Action::AnnounceDeletion { pod } => (pod, PodStep::AnnounceDeletion),
-            Action::AnnounceUpdate { pod, restore } => (pod, PodStep::AnnounceUpdate { restore: *restore }),
-            Action::UpdateInPlace { pod, spec } => {
-                let revision = (spec.revision.as_str(), make::revision_label(&spec.revision));
-                (pod, PodStep::UpdateInPlace { owner: &job.owner, revision, spec })
+            Action::Change { pod, change } => {
+                let revision = match change {
+                    PodAction::UpdateInPlace { spec } => (spec.revision.as_str(), make::revision_label(&spec.revision)),
+                    _ => ("", ""),
+                };
+                (pod, PodStep::Change { owner: &job.owner, revision, change })
             }
         };
         self.common.change(seen.views.get(pod), step, job.spec.hooks(), asked).await

@@ -15,13 +15,16 @@ use crate::{
     domain::{
         kinds::stateful_set::{
             claims::is_grown,
-            make,
             numbering::{self, Ordinals},
             plan::{self, Action, Observed, Plan},
             pod::{self, Pod},
         },
         pod::inplace::Allowed,
-        workload::{owner::OwnerRef, status::Progress},
+        workload::{
+            make::{revision_annotations, revision_labels},
+            owner::OwnerRef,
+            status::Progress,
+        },
     },
     k8s::{claim::SizedClaim, path, pod::PodView, selector::Selector},
     runtime::{
@@ -55,8 +58,8 @@ fn history<'a>(job: &'a Job, owner: &'a OwnerRef) -> History<'a> {
         owner,
         selector: &job.spec.selector,
         naming: Naming::BY_DATA,
-        labels: make::revision_labels(&job.spec),
-        annotations: make::revision_annotations(&job.set),
+        labels: revision_labels(&job.spec.template),
+        annotations: revision_annotations(&job.set.metadata),
         newest_annotations: serde_json::Map::new(),
     }
 }

@@ -139,7 +139,8 @@ pub(super) struct OneKind<K: OfKind> {
 }
 
 impl<K: OfKind> OneKind<K> {
-    /// Of the others a few bytes are held. All are watched: the label of a subset can be taken off a workload.
+    /// All workloads are watched, because the label of a subset can be removed from one; of those without a UnitedDeployment
+    /// only a few bytes are kept.
     fn new() -> Self {
         Self { store: Store::of_work([by_owner()], |child| united_owner(&child.metadata).is_none()) }
     }

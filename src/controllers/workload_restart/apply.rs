@@ -20,7 +20,7 @@ use crate::{
     },
     domain::{
         budgets::unavailable::Operation,
-        kinds::workload_restart::{self, RestartPlan, Start},
+        kinds::workload_restart::{self, RestartPlan, RestartSpec, Start},
     },
     k8s::pod::PodObject,
     runtime::{
@@ -56,10 +56,15 @@ impl Controller {
     }
 
     /// The part of a plan that other decisions depend on. A Pod that is refused keeps no other one from being restarted.
-    pub(super) async fn restart_pods(&self, restart: &WorkloadRestart, plan: &mut RestartPlan) -> kube::Result<()> {
+    pub(super) async fn restart_pods(
+        &self,
+        restart: &WorkloadRestart,
+        spec: &RestartSpec,
+        plan: &mut RestartPlan,
+    ) -> kube::Result<()> {
         let key = ObjectKey::of(restart);
         let touched = self.touch(&key, &plan.touch).await;
-        let started = self.start_pods(&key, restart, plan).await;
+        let started = self.start_pods(&key, (restart, spec), plan).await;
         let mut asked = plan.touch.iter().map(|(_, uid)| uid).chain(plan.start.iter().map(|start| &start.uid));
         let is_refused =
             lock(&self.memories).get(&key).is_some_and(|memory| asked.any(|uid| memory.refused.contains_key(uid)));
@@ -70,14 +75,23 @@ impl Controller {
     }
 
     /// Makes the requests.
-    async fn start_pods(&self, key: &ObjectKey, restart: &WorkloadRestart, plan: &RestartPlan) -> kube::Result<()> {
+    async fn start_pods(
+        &self,
+        key: &ObjectKey,
+        (restart, spec): (&WorkloadRestart, &RestartSpec),
+        plan: &RestartPlan,
+    ) -> kube::Result<()> {
         if plan.start.is_empty() {
             return Ok(());
         }
         let api: Api<ContainerRecreateRequest> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let mut results = Vec::with_capacity(plan.start.len());
         for some in plan.start.chunks(AT_ONCE) {
-            let made: Vec<_> = some.iter().map(|start| self.create(&api, restart, plan.status.round, start)).collect();
+            let made = some.iter().map(|start| {
+                let request = request(restart, spec, plan.status.round, start);
+                self.create(&api, restart, request, start)
+            });
+            let made: Vec<_> = made.collect();
             results.extend(some.iter().zip(join_all(made).await));
         }
         let (mut begun, mut failed) = (Vec::new(), None);
@@ -133,10 +147,9 @@ impl Controller {
         &self,
         api: &Api<ContainerRecreateRequest>,
         restart: &WorkloadRestart,
-        round: i64,
+        request: ContainerRecreateRequest,
         start: &Start,
     ) -> kube::Result<bool> {
-        let request = request(restart, round, start);
         let name = request.name_any();
         match api.create(&PostParams::default(), &request).await {
             Ok(made) => {
@@ -238,7 +251,7 @@ async fn touch_one(api: &Api<PodObject>, name: &str, uid: &str) -> kube::Result<
 }
 
 /// The request for one Pod. Its name is derived from round and Pod, so that it cannot be created twice.
-fn request(restart: &WorkloadRestart, round: i64, start: &Start) -> ContainerRecreateRequest {
+fn request(restart: &WorkloadRestart, spec: &RestartSpec, round: i64, start: &Start) -> ContainerRecreateRequest {
     let uid = restart.metadata.uid.clone().unwrap_or_default();
     let round = round.to_string();
     let suffix = hashed(&[&uid, &round, &start.uid], 12);
@@ -250,8 +263,8 @@ fn request(restart: &WorkloadRestart, round: i64, start: &Start) -> ContainerRec
         ContainerRecreateRequestSpec {
             pod_name: start.pod.clone(),
             containers: containers.collect(),
-            strategy: restart.spec.strategy.clone(),
-            active_deadline_seconds: restart.spec.pod_deadline_seconds,
+            strategy: spec.strategy.clone(),
+            active_deadline_seconds: spec.pod_deadline_seconds,
             ttl_seconds_after_finished: None,
         },
     );
@@ -301,6 +314,10 @@ mod tests {
     }
     fn start(pod: &str, uid: &str) -> Start {
         Start { pod: pod.into(), uid: uid.into(), containers: vec!["main".into(), "mesh".into()] }
+    }
+
+    fn request(restart: &WorkloadRestart, round: i64, start: &Start) -> ContainerRecreateRequest {
+        super::request(restart, &RestartSpec::of(restart), round, start)
     }
 
     #[test]

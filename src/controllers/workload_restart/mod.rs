@@ -29,7 +29,7 @@ use self::observe::Workload;
 use super::{Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{crr::ContainerRecreateRequest, labels, wr::WorkloadRestart},
-    domain::kinds::workload_restart::{self, ObservedPods, PodFacts},
+    domain::kinds::workload_restart::{self, ObservedPods, PodFacts, RestartSpec},
     k8s::{
         pod::PodView,
         rbac::Rule,
@@ -222,11 +222,7 @@ impl Controller {
         if self.restarts.is_empty() {
             return;
         }
-        let (old, new) = match change {
-            Change::Applied { old, new, .. } => (*old, Some(*new)),
-            Change::Deleted(old) => (Some(*old), None),
-            Change::Undecodable { .. } => return,
-        };
+        let Some((old, new)) = change.sides() else { return };
         // What a plan reads of a Pod and what may change of it.
         let facts = |pod: &Arc<PodView>| {
             let started = pod.container_statuses.iter().filter(|status| !status.container_id.is_empty()).count();
@@ -262,18 +258,19 @@ impl Controller {
         let Some(restart) = self.restarts.get(key) else { return Ok(Requeue::Await) };
         let now = clock::now();
         let ended = self.remember(&restart, now);
+        let spec = RestartSpec::of(&restart);
         let seen = self.triggers.seen(&restart);
-        if let Some(plan) = workload_restart::begin(&restart, &seen, ended, now) {
+        if let Some(plan) = workload_restart::begin(&restart, &spec, &seen, ended, now) {
             return self.record(&restart, plan).await;
         }
         let turn = self.deciding.of(&key.namespace);
         let deciding = turn.lock().await;
-        let mut plan = self.look_and_plan(key, &restart).await?;
+        let mut plan = self.look_and_plan(key, &restart, &spec).await?;
         if !plan.start.is_empty() && self.read_budgets(&key.namespace).await? {
-            plan = self.look_and_plan(key, &restart).await?;
+            plan = self.look_and_plan(key, &restart, &spec).await?;
         }
         self.ask_budgets(&key.namespace, &mut plan).await;
-        let begun = self.restart_pods(&restart, &mut plan).await;
+        let begun = self.restart_pods(&restart, &spec, &mut plan).await;
         drop(deciding);
         if let Err(error) = &begun {
             plan.requests_failed(&error.to_string(), clock::now());
@@ -312,10 +309,11 @@ impl Controller {
         &self,
         key: &ObjectKey,
         restart: &WorkloadRestart,
+        spec: &RestartSpec,
     ) -> kube::Result<workload_restart::RestartPlan> {
         let round = restart.status.as_ref().map_or(0, |status| status.round);
         let remembered = lock(&self.memories).get(key).and_then(|memory| memory.workload.clone());
-        let (read, workload) = self.workload(restart, remembered, clock::now()).await?;
+        let (read, workload) = self.workload(&key.namespace, spec, remembered, clock::now()).await?;
         let requests = self.requests_in(&key.namespace);
         let records = match &workload.whose {
             Some(whose) => self.pods_of(restart, whose, round, &requests).await?,
@@ -339,6 +337,7 @@ impl Controller {
         });
         let observed = ObservedPods {
             restart,
+            spec,
             target: workload.target,
             pods: facts.collect(),
             budgets,

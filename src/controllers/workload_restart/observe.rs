@@ -25,14 +25,13 @@ use crate::{
         budgets::disruption::Budget,
         kinds::{
             sidecar_set::{notes::PodNotes, pod::annotations},
-            workload_restart::{self, Sidecar, Target},
+            workload_restart::{self, RestartSpec, RestartTarget, Sidecar, Target},
         },
         node::recreate::manager,
     },
     k8s::{
         name::is_dns_subdomain,
         pod::PodView,
-        selector::Selector,
         time::{Now, Sighting},
     },
     runtime::{
@@ -121,7 +120,8 @@ impl Controller {
     /// The target, read anew when what is remembered is old.
     pub(super) async fn workload(
         &self,
-        restart: &WorkloadRestart,
+        namespace: &str,
+        spec: &RestartSpec,
         remembered: Option<(Duration, Workload)>,
         now: Now,
     ) -> kube::Result<(Duration, Workload)> {
@@ -131,25 +131,18 @@ impl Controller {
             {
                 Ok((read, workload))
             }
-            _ => Ok((now.mono, self.read_workload(restart).await?)),
+            _ => Ok((now.mono, self.read_workload(namespace, &spec.target).await?)),
         }
     }
 
-    async fn read_workload(&self, restart: &WorkloadRestart) -> kube::Result<Workload> {
-        if let Some(target) = &restart.spec.target_ref {
-            return self.read_target(&restart.namespace().unwrap_or_default(), target).await;
-        }
-        let selector = restart.spec.selector.as_ref().map(Selector::of);
-        Ok(match selector {
-            Some(Ok(selector)) if !selector.is_empty() => Workload {
-                whose: Some(Whose::Scope(Scope::Labels(selector))),
+    async fn read_workload(&self, namespace: &str, target: &RestartTarget) -> kube::Result<Workload> {
+        Ok(match target {
+            RestartTarget::Workload(target) => self.read_target(namespace, target).await?,
+            RestartTarget::Labels(selector) => Workload {
+                whose: Some(Whose::Scope(Scope::Labels(selector.clone()))),
                 target: Target::Known { desired: None, ordinals: false },
             },
-            Some(Err(error)) => Workload::unreadable("InvalidTarget", format!("spec.selector: {error}")),
-            // Stored past the schema.
-            Some(Ok(_)) | None => {
-                Workload::unreadable("InvalidTarget", "spec: neither targetRef nor a selector with labels".to_owned())
-            }
+            RestartTarget::Invalid(why) => Workload::unreadable("InvalidTarget", why.clone()),
         })
     }
 

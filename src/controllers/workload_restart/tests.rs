@@ -8,7 +8,7 @@ use super::*;
 use crate::api::wr::WorkloadRestartStatus;
 use crate::domain::budgets::disruption::Budget;
 use crate::domain::kinds::workload_restart::{
-    ObservedPods, PodFacts, RestartPlan, Sidecar, Target, TriggerContent, advance, begin, is_active,
+    ObservedPods, PodFacts, RestartPlan, Sidecar, Target, TriggerContent, advance, is_active,
 };
 
 const CREATED: &str = "2026-01-01T00:00:00Z";
@@ -123,6 +123,7 @@ impl World {
         });
         let observed = ObservedPods {
             restart: &self.restart,
+            spec: &RestartSpec::of(&self.restart),
             target: self.target.clone(),
             pods: pods.collect(),
             budgets: self.budgets.clone(),
@@ -130,6 +131,10 @@ impl World {
         };
         advance(&observed, now(self.age))
     }
+}
+
+fn begin(restart: &WorkloadRestart, seen: &[TriggerContent], ended: Option<Duration>, now: Now) -> Option<RestartPlan> {
+    workload_restart::begin(restart, &RestartSpec::of(restart), seen, ended, now)
 }
 
 fn started(plan: &RestartPlan) -> Vec<&str> {

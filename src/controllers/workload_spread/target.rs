@@ -141,7 +141,7 @@ impl Controller {
         }))
     }
 
-    /// Of which version new Pods are. Only while there are several of a Deployment, it and its ReplicaSets are read.
+    /// The version that new Pods have. A Deployment and its ReplicaSets are read only while it has several versions.
     pub(super) async fn newest(
         &self,
         key: &ObjectKey,

@@ -220,7 +220,7 @@ fn reserving(total: i32, subsets: &[AllocationSubset], bounds: &[(i32, i32)]) ->
     let mut capacity: Vec<i32> = subsets.iter().map(capacity).collect();
     let mut give = |index: usize, wanted: i32, left: &mut i32| {
         let capacity = &mut capacity[index];
-        // Of what is wanted, so much is expected to run; the others stay and wait for a place.
+        // So many of the wanted Pods are expected to run; the others stay and wait for a place.
         let runs = wanted.clamp(0, *capacity);
         let taken = runs.min(*left);
         *left -= taken;

@@ -1,5 +1,6 @@
 //! Pods and ControllerRevisions of a workload, as raw JSON: fields newer than this release survive.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use super::{claims, owner::OwnerRef};
@@ -103,6 +104,17 @@ pub fn controller_revision(
     json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "data": data, "revision": number})
 }
 
+/// The labels that a revision gets besides its hash: those of the template.
+pub fn revision_labels(template: &Value) -> Map<String, Value> {
+    template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// The annotations that a revision gets when it is made: those of its owner.
+pub fn revision_annotations(owner: &ObjectMeta) -> Map<String, Value> {
+    let own = owner.annotations.iter().flatten();
+    own.map(|(key, value)| (key.clone(), value.as_str().into())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +163,15 @@ mod tests {
             made["spec"]["readinessGates"],
             json!([{"conditionType": "KruisePodReady"}, {"conditionType": "InPlaceUpdateReady"}])
         );
+    }
+
+    #[test]
+    fn a_revision_carries_labels_of_the_template_and_annotations_of_its_owner() {
+        assert_eq!(json!(revision_labels(&json!({"metadata": {"labels": {"app": "db"}}}))), json!({"app": "db"}));
+        assert!(revision_labels(&json!({})).is_empty() && revision_annotations(&ObjectMeta::default()).is_empty());
+        let annotations = Some([("a".to_owned(), "b".to_owned())].into());
+        let owner = ObjectMeta { annotations, ..ObjectMeta::default() };
+        assert_eq!(json!(revision_annotations(&owner)), json!({"a": "b"}));
     }
 
     #[test]

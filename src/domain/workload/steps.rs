@@ -14,6 +14,59 @@ pub struct Wait {
     pub message: String,
 }
 
+/// What is done to one Pod that is not deleted yet.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodAction {
+    /// Cancel a deletion that was announced.
+    CancelDeletion,
+    /// Cancel an update that was announced.
+    CancelUpdate,
+    /// Move it to PreparingDelete: its hook holds it.
+    AnnounceDeletion,
+    /// Move it to PreparingUpdate: its hook holds it.
+    AnnounceUpdate {
+        /// Whether the hook has to be put back first.
+        restore: bool,
+    },
+    /// Begin an update in place.
+    UpdateInPlace {
+        /// What changes.
+        spec: UpdateSpec,
+    },
+}
+
+impl PodAction {
+    /// What budgets are asked before. None: the Pod stays in service.
+    pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
+        match self {
+            Self::AnnounceDeletion => announced_deletion(hooks),
+            Self::AnnounceUpdate { .. } => announced_update(hooks),
+            Self::UpdateInPlace { spec } => Some(in_place_update(spec)),
+            Self::CancelDeletion | Self::CancelUpdate => None,
+        }
+    }
+}
+
+#[cfg(test)]
+impl PodAction {
+    /// What tests of plans compare.
+    pub(crate) fn text(&self, pod: &str) -> String {
+        match self {
+            Self::CancelDeletion => format!("keep {pod}"),
+            Self::CancelUpdate => format!("no update {pod}"),
+            Self::AnnounceDeletion => format!("announce deletion {pod}"),
+            Self::AnnounceUpdate { restore } => {
+                format!("announce update {pod}{}", if *restore { " again" } else { "" })
+            }
+            Self::UpdateInPlace { spec } => {
+                let images: Vec<String> =
+                    spec.container_images.iter().map(|(name, image)| format!("{name}={image}")).collect();
+                format!("update {pod} {}", images.join(" "))
+            }
+        }
+    }
+}
+
 /// What a message says besides of a Pod whose notes of an update in place cannot be read.
 pub fn unreadable(why: &str) -> String {
     format!(": {why}; delete that annotation, or the Pod")
@@ -55,6 +108,25 @@ mod tests {
         assert_eq!(announced_update(&hooks(true)), Some(Operation::Update));
         for quiet in [hooks(false), Lifecycle::default()] {
             assert_eq!((announced_deletion(&quiet), announced_update(&quiet)), (None, None));
+        }
+    }
+
+    #[test]
+    fn budgets_are_asked_for_changes_that_take_a_pod_out_of_service() {
+        let none = Lifecycle::default();
+        let marking: Lifecycle = serde_json::from_value(
+            json!({"preDelete": {"markPodNotReady": true}, "inPlaceUpdate": {"markPodNotReady": true}}),
+        )
+        .unwrap();
+        let (delete, update) = (Some(Operation::Delete), Some(Operation::Update));
+        for (change, plain, marked) in [
+            (PodAction::AnnounceDeletion, None, delete),
+            (PodAction::AnnounceUpdate { restore: false }, None, update),
+            (PodAction::UpdateInPlace { spec: UpdateSpec::default() }, update, update),
+            (PodAction::CancelDeletion, None, None),
+            (PodAction::CancelUpdate, None, None),
+        ] {
+            assert_eq!((change.takes_out(&none), change.takes_out(&marking)), (plain, marked), "{change:?}");
         }
     }
 

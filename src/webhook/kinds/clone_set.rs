@@ -75,7 +75,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         }
         // It changes lists of names, not templates. Defaults that are missing from before would become part of its
         // patch, which the policy over its account refuses.
-        // Those of UnitedDeployments it writes as a whole, and they get their defaults as from anybody else.
+        // The CloneSets of UnitedDeployments are written as a whole by it, and get their defaults like those of users.
         let is_by_manager = || account::is(&request.user_info.username, &context.namespace, MANAGER);
         if request.operation == "UPDATE" && !is_of_united(&request.old_object) && is_by_manager() {
             return Ok(Admitted::unchanged());

@@ -42,7 +42,7 @@ use crate::{
 mod claims;
 mod rules;
 
-pub use claims::Class;
+pub use claims::{Class, NotListed};
 
 /// What [`handle`] reads. StorageClasses only while the gate StatefulSetAutoResizePVCGate is on.
 pub const RBAC: &[Rule] = &[template::RBAC, Rule::new(&["storage.k8s.io"], &["storageclasses"], &["list"])];
@@ -92,7 +92,7 @@ pub struct Answers {
     /// Of the template and the claim templates.
     pub templates: template::Answers,
     /// The StorageClasses of the cluster; None if nobody has asked.
-    pub classes: Option<Result<Vec<Class>, String>>,
+    pub classes: Option<Result<Vec<Class>, NotListed>>,
     /// Of each override, by its place in the annotation. One that is missing was not tried.
     pub overrides: Vec<(usize, Result<(), Refused>)>,
 }
@@ -123,7 +123,7 @@ async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
     if !admission.growing.is_empty() {
         let list = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await;
         let classes = list.map(|list| list.items.iter().map(Class::of).collect());
-        answers.classes = Some(classes.map_err(|error| error.to_string()));
+        answers.classes = Some(classes.map_err(|error| NotListed(error.to_string())));
     }
     let trials = admission
         .trials()

@@ -28,7 +28,7 @@ pub fn allowed(handler: &Handler) -> &'static [OnFailure] {
         // Removing a finalizer has to pass while the webhook is down.
         Operation::Update => &[OnFailure::Ignore],
         _ if handler.name == TRUSTED => &[OnFailure::Fail],
-        // Whose label says that no Pod is created there without its sidecars.
+        // The label of these namespaces says that no Pod is created without its sidecars.
         _ if handler.namespaces == Namespaces::SidecarsRequired => &[OnFailure::Fail],
         _ => &[OnFailure::Fail, OnFailure::Ignore],
     }

@@ -38,7 +38,7 @@ pub fn status(
     status.observed_generation = generation;
     status.active = count(plan.counts.active);
     if plan.state != BroadcastState::Over {
-        // Of a job that is over they stay as they were at its end, whatever becomes of its Pods.
+        // After the end of a job they stay as they were, whatever happens to its Pods.
         status.desired = count(plan.counts.desired);
         status.succeeded = count(plan.counts.succeeded);
         status.failed = count(plan.counts.failed);

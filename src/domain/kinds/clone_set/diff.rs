@@ -31,8 +31,8 @@ pub struct Side {
     pub to_delete: i32,
     /// Of those that are not to be deleted either, not available.
     pub unavailable: i32,
-    /// Of `preparing_delete` and `unavailable`, those that are Ready: they wait for a hook, or were let go by it and are kept
-    /// by a budget, and serve until then.
+    /// Pods in `preparing_delete` and `unavailable` that are Ready: they serve while a hook holds them, or while a budget keeps
+    /// them after the hook.
     pub serving: i32,
 }
 

@@ -148,17 +148,6 @@ pub fn claims_hash(spec: &Spec) -> String {
     hash::deep_hash(format!("[{}]", each.join(",")).as_bytes()).to_string()
 }
 
-/// The labels that a revision gets besides its hash: those of the template.
-pub fn revision_labels(spec: &Spec) -> Map<String, Value> {
-    spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
-/// The annotations that a revision gets when it is made: those of the CloneSet.
-pub fn revision_annotations(clone_set: &CloneSet) -> Map<String, Value> {
-    let own = clone_set.metadata.annotations.iter().flatten();
-    own.map(|(key, value)| (key.clone(), value.as_str().into())).collect()
-}
-
 /// The annotations that the newest revision always has.
 pub fn newest_annotations(spec: &Spec) -> Map<String, Value> {
     Map::from_iter([(labels::CLAIM_TEMPLATES_HASH.to_owned(), claims_hash(spec).into())])
@@ -272,8 +261,8 @@ mod tests {
     #[test]
     fn a_revision_carries_labels_annotations_and_the_hash_of_the_claims() {
         let set = clone_set(json!([]));
-        assert_eq!(json!(revision_labels(&Spec::of(&set))), json!({"app": "web"}));
-        assert_eq!(json!(revision_annotations(&set)), json!({"a": "b"}));
+        assert_eq!(json!(make::revision_labels(&Spec::of(&set).template)), json!({"app": "web"}));
+        assert_eq!(json!(make::revision_annotations(&set.metadata)), json!({"a": "b"}));
         let newest = json!({"kruise.io/cloneset-volumeclaimtemplate-hash": ""});
         assert_eq!(json!(newest_annotations(&Spec::of(&set))), newest);
         assert_eq!(owner(&set).controller()["blockOwnerDeletion"], true);

@@ -70,8 +70,8 @@ fn replace_failed(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) -> 
     is_held
 }
 
-/// Of the Pods side by side on a node, one old and one new one stay; the old one goes when the new one is available, or if
-/// it is of no use itself.
+/// One old and one new Pod of those on a node stay; the old one goes when the new one is available, or if it does not serve
+/// itself.
 fn keep_pair(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) {
     let kept = |pod: &Pod| [slot.new, slot.old].into_iter().flatten().any(|kept| kept.name == pod.name);
     slot.live().filter(|pod| !kept(pod)).for_each(|pod| remove(observed, pod, plan));

@@ -1,10 +1,10 @@
 //! The objects that a DaemonSet makes: Pods and revisions. Raw JSON, so that fields newer than ours survive.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{spec::Spec, tolerations::tolerations};
 use crate::{
-    api::{apps::daemon_set::DaemonSet, labels},
+    api::labels,
     domain::{
         pod::lifecycle::{State, first_state},
         workload::{
@@ -69,15 +69,4 @@ pub fn pod(
     pod["spec"]["tolerations"] = tolerations(&pod["spec"]);
     make::aim_at_node(&mut pod, node);
     pod
-}
-
-/// Labels of a revision besides that of its hash: those of the template.
-pub fn revision_labels(spec: &Spec) -> Map<String, Value> {
-    spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
-/// Annotations of a revision: those of the set.
-pub fn revision_annotations(set: &DaemonSet) -> Map<String, Value> {
-    let annotations = set.metadata.annotations.iter().flatten();
-    annotations.map(|(key, value)| (key.clone(), value.as_str().into())).collect()
 }

@@ -19,12 +19,12 @@ use crate::{
         budgets::unavailable::Operation,
         node::backoff::Failures,
         pod::{
-            inplace::{Allowed, UpdateSpec},
+            inplace::Allowed,
             lifecycle::{LifecycleRules as _, State},
         },
         workload::{
             revisions::KnownRevision,
-            steps::{self, Wait},
+            steps::{PodAction, Wait},
             turns::Turns,
         },
     },
@@ -103,20 +103,12 @@ pub enum Action {
         /// The Pod.
         pod: String,
     },
-    /// A deletion that was announced to a Pod is not needed any more.
-    CancelDeletion {
+    /// Change a Pod.
+    Change {
         /// The Pod.
         pod: String,
-    },
-    /// An update that was announced to a Pod is not wanted any more.
-    CancelUpdate {
-        /// The Pod.
-        pod: String,
-    },
-    /// Move a Pod to PreparingDelete: its hook holds it.
-    AnnounceDeletion {
-        /// The Pod.
-        pod: String,
+        /// How.
+        change: PodAction,
     },
     /// Delete a Pod.
     Delete {
@@ -124,20 +116,6 @@ pub enum Action {
         pod: String,
         /// What to remember of its node.
         remember: Remember,
-    },
-    /// Move a Pod to PreparingUpdate: its hook holds it.
-    AnnounceUpdate {
-        /// The Pod.
-        pod: String,
-        /// Whether the hook has to be put back first.
-        restore: bool,
-    },
-    /// Begin an update in place.
-    UpdateInPlace {
-        /// The Pod.
-        pod: String,
-        /// What changes.
-        spec: UpdateSpec,
     },
 }
 
@@ -166,12 +144,7 @@ impl Action {
         match self {
             Self::Create { node, .. } => Some(Turn::Node(node.clone())),
             Self::Delete { pod, .. } => Some(Turn::Pod(pod.clone())),
-            Self::Relabel { .. }
-            | Self::CancelDeletion { .. }
-            | Self::CancelUpdate { .. }
-            | Self::AnnounceDeletion { .. }
-            | Self::AnnounceUpdate { .. }
-            | Self::UpdateInPlace { .. } => None,
+            Self::Relabel { .. } | Self::Change { .. } => None,
         }
     }
 
@@ -179,12 +152,8 @@ impl Action {
     pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
         match self {
             Self::Delete { .. } => Some(Operation::Delete),
-            Self::AnnounceDeletion { .. } => steps::announced_deletion(hooks),
-            Self::AnnounceUpdate { .. } => steps::announced_update(hooks),
-            Self::UpdateInPlace { spec, .. } => Some(steps::in_place_update(spec)),
-            Self::Create { .. } | Self::Relabel { .. } | Self::CancelDeletion { .. } | Self::CancelUpdate { .. } => {
-                None
-            }
+            Self::Change { change, .. } => change.takes_out(hooks),
+            Self::Create { .. } | Self::Relabel { .. } => None,
         }
     }
 }
@@ -396,6 +365,6 @@ pub(super) fn leave(spec: &Spec, pod: &Pod, remember: Remember) -> Option<Action
     match (spec.lifecycle.holds_deletion(pod), &pod.state) {
         (false, _) => Some(Action::Delete { pod: name, remember }),
         (true, State::PreparingDelete) => None,
-        (true, _) => Some(Action::AnnounceDeletion { pod: name }),
+        (true, _) => Some(Action::Change { pod: name, change: PodAction::AnnounceDeletion }),
     }
 }

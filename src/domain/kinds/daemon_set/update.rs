@@ -15,7 +15,7 @@ use crate::{
             inplace::{self, NotInPlace, UpdateSpec},
             lifecycle::{BeforeUpdate, LifecycleRules as _, State},
         },
-        workload::steps,
+        workload::steps::{self, PodAction},
     },
     k8s::{pod_template::write_as_typed, revision},
 };
@@ -154,13 +154,15 @@ impl Rollout<'_, '_> {
             // While paused nothing is begun and nothing is taken back.
             State::PreparingDelete | State::PreparingUpdate if is_wanted => {}
             State::PreparingDelete if !spec.lifecycle.deletion_is_final() => {
-                plan.actions.push(Action::CancelDeletion { pod: pod.name.clone() });
+                plan.actions.push(Action::Change { pod: pod.name.clone(), change: PodAction::CancelDeletion });
             }
             State::PreparingDelete => match leave(spec, pod, Remember::Nothing) {
                 Some(action) => plan.actions.push(action),
                 None => plan.wait("PodHeld", || held(pod, "preDelete")),
             },
-            State::PreparingUpdate if !pod.is_new => plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() }),
+            State::PreparingUpdate if !pod.is_new => {
+                plan.actions.push(Action::Change { pod: pod.name.clone(), change: PodAction::CancelUpdate });
+            }
             _ => {}
         }
     }
@@ -204,10 +206,9 @@ impl Rollout<'_, '_> {
         if slot.is_pair() {
             return;
         }
-        let name = pod.name.clone();
-        let action = match self.observed.spec.lifecycle.before_update(pod, &pod.state) {
-            BeforeUpdate::Nothing => Action::UpdateInPlace { pod: name, spec },
-            BeforeUpdate::Announce { restore } => Action::AnnounceUpdate { pod: name, restore },
+        let change = match self.observed.spec.lifecycle.before_update(pod, &pod.state) {
+            BeforeUpdate::Nothing => PodAction::UpdateInPlace { spec },
+            BeforeUpdate::Announce { restore } => PodAction::AnnounceUpdate { restore },
             BeforeUpdate::Held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
             BeforeUpdate::Refresh => return,
             // It was to be replaced, and need not be.
@@ -219,6 +220,7 @@ impl Rollout<'_, '_> {
             }
         };
         let charge = self.charge(slot, pod);
+        let action = Action::Change { pod: pod.name.clone(), change };
         plan.candidates.push(Candidate { action, charge, zone: slot.node.zone.clone() });
     }
 

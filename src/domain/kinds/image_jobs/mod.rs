@@ -7,6 +7,7 @@
 
 pub mod job;
 pub mod list;
+pub mod list_spec;
 pub mod node;
 pub mod rules;
 pub mod share;

@@ -1,6 +1,6 @@
 //! What is recorded of the Pods of a target, and what is cleared.
 //!
-//! Of a Pod that is Ready, its node, the labels of that node and its own annotations are recorded. The record stays while the
+//! The node of a Ready Pod, the labels of that node and the Pod's annotations are recorded. The record stays while the
 //! Pod is away. It goes with the target, with a scale-down below the Pod, and when it can hold the Pod nowhere any more: its
 //! node is gone (the API server says so; a node that is not Ready is not gone), or has not been Ready for the time that an
 //! annotation sets, or has other labels now, and no other node has the same labels.
@@ -35,7 +35,7 @@ pub struct StateTargetView {
 }
 
 impl StateTargetView {
-    /// Of a target with so many replicas; those of a kind that says nothing of its ordinals begin at 0.
+    /// For a target with so many replicas. Ordinals begin at 0 unless the kind says otherwise.
     pub fn new(uid: &str, is_going: bool, replicas: i32, start: i32, reserved: &Reserved) -> Self {
         Self { uid: uid.to_owned(), is_going, ordinals: Ordinals::new(replicas, start, reserved) }
     }

@@ -18,7 +18,7 @@ pub fn target_of(pod: &Value) -> Option<(&str, &str, &str)> {
     Some((group_of(text("apiVersion")?), text("kind")?, text("name")?))
 }
 
-/// Of those for one target, the one that counts: the oldest. Others are Stalled.
+/// The one that counts among those for one target: the oldest. Others are Stalled.
 pub fn first<'a>(states: impl IntoIterator<Item = &'a PersistentPodState>) -> Option<&'a PersistentPodState> {
     let is_there = |state: &&PersistentPodState| state.metadata.deletion_timestamp.is_none();
     let age = |state: &&PersistentPodState| {

@@ -29,7 +29,7 @@ pub struct MetadataError {
 /// ignored.
 ///
 /// # Errors
-/// Of two values that are to be merged one is no JSON; the annotations may be changed in part.
+/// One of two values to merge is no JSON. Some of the annotations may have been changed by then.
 pub fn apply(annotations: &mut Map<String, Value>, patches: &Value, when: When) -> Result<bool, MetadataError> {
     let mut changed = false;
     for patch in patches.as_array().into_iter().flatten() {

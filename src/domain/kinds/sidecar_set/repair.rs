@@ -1,8 +1,8 @@
 //! Repair of Pods that lack the containers, where the SidecarSet says so: which of them is evicted next, so that its
 //! controller makes one that has them. Pure.
 //!
-//! Of each controller one Pod at a time is evicted, and the next one only when what took its place is ready. What took its
-//! place without the containers ends the repair: whatever was wrong still is.
+//! One Pod of each controller is evicted at a time, and the next one only when its replacement is ready. A replacement without
+//! the containers ends the repair: whatever was wrong still is.
 
 use std::{collections::BTreeSet, time::Duration};
 

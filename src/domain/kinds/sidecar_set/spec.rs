@@ -100,7 +100,7 @@ impl Spec {
     /// Naming the field that cannot be read.
     pub fn of(object: &Value) -> Result<Self, Invalid> {
         let (spec, hashes) = defaults::effective(object);
-        // Of one that is not updated the rest says nothing, and admission lets it in whatever it is.
+        // With type NotUpdate the other fields mean nothing, and admission accepts any values.
         let strategy = match &spec["updateStrategy"]["type"] {
             kind if *kind == NOT_UPDATE => json!({ "type": kind }),
             _ => null::pruned(&spec["updateStrategy"]),

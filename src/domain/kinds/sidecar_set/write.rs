@@ -91,7 +91,7 @@ pub fn update(spec: &Spec, pod: &Value, revision: &str, now: Timestamp) -> Resul
             Some(empty) => change.upgrade(sidecar, empty, &spec.version, &mut notes),
         }
     }
-    // Of the hash without images nothing changes, the time of injection included.
+    // The note of the hash without images stays as it is, with its time of injection.
     let kept = notes.hashes_without_image.get(&spec.name).cloned();
     let sidecars = spec.sidecars.iter().map(|sidecar| sidecar.name.as_str()).collect();
     let (hash, hash_without_image) = (spec.hashes.hash.as_str(), spec.hashes.without_image.as_str());

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{claim_template::ClaimTemplate, claims, numbering, spec::Spec};
 use crate::{
-    api::{apps::stateful_set::StatefulSet, labels},
+    api::labels,
     domain::{
         pod::lifecycle::first_state,
         workload::{
@@ -75,17 +75,6 @@ pub fn claim(owner: &OwnerRef, spec: &Spec, place: usize, ordinal: i32) -> Optio
     let owners = claims::owners_of_new(spec).into_iter().map(|owner| json!(owner)).collect();
     let name = template.claim_name(&spec.name, ordinal);
     Some(workload::claims::claim(&template.raw, &name, &owner.namespace, selected, owners))
-}
-
-/// Labels of a revision besides that of its hash: those of the template.
-pub fn revision_labels(spec: &Spec) -> Map<String, Value> {
-    spec.template.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default()
-}
-
-/// Annotations of a revision: those of the set.
-pub fn revision_annotations(set: &StatefulSet) -> Map<String, Value> {
-    let annotations = set.metadata.annotations.iter().flatten();
-    annotations.map(|(key, value)| (key.clone(), value.as_str().into())).collect()
 }
 
 #[cfg(test)]

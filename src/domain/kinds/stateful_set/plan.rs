@@ -19,10 +19,10 @@ use crate::{
     api::apps::lifecycle::Lifecycle,
     domain::{
         budgets::unavailable::Operation,
-        pod::inplace::{Allowed, UpdateSpec},
+        pod::inplace::Allowed,
         workload::{
             revisions::KnownRevision,
-            steps::{self, Wait},
+            steps::{PodAction, Wait},
         },
     },
     k8s::{claim::SizedClaim, time::Now},
@@ -96,39 +96,17 @@ pub enum Action {
         /// The labels.
         labels: Vec<(&'static str, String)>,
     },
-    /// A deletion that was announced to a Pod is not needed any more.
-    CancelDeletion {
+    /// Change a Pod.
+    Change {
         /// The Pod.
         pod: String,
-    },
-    /// An update that was announced to a Pod is not wanted any more.
-    CancelUpdate {
-        /// The Pod.
-        pod: String,
-    },
-    /// Move a Pod to PreparingDelete: its hook holds it.
-    AnnounceDeletion {
-        /// The Pod.
-        pod: String,
+        /// How.
+        change: PodAction,
     },
     /// Delete a Pod.
     Delete {
         /// The Pod.
         pod: String,
-    },
-    /// Move a Pod to PreparingUpdate: its hook holds it.
-    AnnounceUpdate {
-        /// The Pod.
-        pod: String,
-        /// Whether the hook has to be put back first.
-        restore: bool,
-    },
-    /// Begin an update in place.
-    UpdateInPlace {
-        /// The Pod.
-        pod: String,
-        /// What changes.
-        spec: UpdateSpec,
     },
 }
 
@@ -137,15 +115,11 @@ impl Action {
     pub fn takes_out(&self, hooks: &Lifecycle) -> Option<Operation> {
         match self {
             Self::Delete { .. } => Some(Operation::Delete),
-            Self::AnnounceDeletion { .. } => steps::announced_deletion(hooks),
-            Self::AnnounceUpdate { .. } => steps::announced_update(hooks),
-            Self::UpdateInPlace { spec, .. } => Some(steps::in_place_update(spec)),
+            Self::Change { change, .. } => change.takes_out(hooks),
             Self::CreateClaims { .. }
             | Self::SetClaimOwners { .. }
             | Self::GrowClaims { .. }
-            | Self::MendLabels { .. }
-            | Self::CancelDeletion { .. }
-            | Self::CancelUpdate { .. } => None,
+            | Self::MendLabels { .. } => None,
         }
     }
 }
@@ -214,15 +188,11 @@ impl Plan {
         self.creations.clear();
         self.actions.retain(|action| match action {
             Action::Delete { .. }
-            | Action::AnnounceDeletion { .. }
             | Action::CreateClaims { .. }
             | Action::SetClaimOwners { .. }
             | Action::GrowClaims { .. }
             | Action::MendLabels { .. } => true,
-            Action::CancelDeletion { .. }
-            | Action::CancelUpdate { .. }
-            | Action::AnnounceUpdate { .. }
-            | Action::UpdateInPlace { .. } => false,
+            Action::Change { change, .. } => *change == PodAction::AnnounceDeletion,
         });
     }
 

@@ -20,7 +20,7 @@ use crate::domain::{
         lifecycle::{LifecycleRules as _, State},
         order::Phase,
     },
-    workload::steps::{self, Wait},
+    workload::steps::{self, PodAction, Wait},
 };
 
 /// Adds to the plan. True: OrderedReady, and Pods are being created or deleted, or a surplus Pod is not gone yet: updates of
@@ -121,7 +121,7 @@ pub(super) fn leave(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) -> Opti
             plan.wait("PodHeld", || held(pod, "preDelete"));
             None
         }
-        (true, _) => Some(Action::AnnounceDeletion { pod: name }),
+        (true, _) => Some(Action::Change { pod: name, change: PodAction::AnnounceDeletion }),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     domain::{
         budgets::unavailable::Operation,
         pod::{inplace::UpdateSpec, lifecycle::State},
-        workload::update_order::UpdateOrder,
+        workload::{steps::PodAction, update_order::UpdateOrder},
     },
     k8s::claim::SizedClaim,
 };
@@ -424,7 +424,9 @@ fn edge_15_a_template_that_changes_during_the_grace_starts_over_and_loses_no_cha
     let in_grace = Pod { state: State::Updating, pending: Some(pending), until_available: None, ..old(0) };
     assert_eq!(of(fields.clone(), std::slice::from_ref(&in_grace)), ["update web-0 main=i:2 sidecar=s:1"]);
     let plan = planned(&spec(fields.clone()), &[in_grace], &BTreeMap::new());
-    let Action::UpdateInPlace { spec: change, .. } = &plan.candidates[0].action else { panic!() };
+    let Action::Change { change: PodAction::UpdateInPlace { spec: change }, .. } = &plan.candidates[0].action else {
+        panic!()
+    };
     assert_eq!((change.revision.as_str(), change.grace_seconds), (NEW, 30));
     let own = Pod { pending: Some(UpdateSpec::default()), until_available: None, ..pod(0) };
     assert_eq!(of(fields, &[own]), NOTHING, "its own grace goes on");
@@ -935,19 +937,12 @@ fn budgets_are_asked_for_what_takes_a_pod_out_of_service() {
     )
     .unwrap();
     let pod = || "web-0".to_owned();
-    let resize =
-        UpdateSpec { container_resources: BTreeMap::from([("main".to_owned(), json!({}))]), ..UpdateSpec::default() };
+    let changed = |change: PodAction| Action::Change { pod: pod(), change };
     for (action, plain, marked) in [
         (Action::Delete { pod: pod() }, Some(Operation::Delete), Some(Operation::Delete)),
-        (Action::AnnounceDeletion { pod: pod() }, None, Some(Operation::Delete)),
-        (Action::AnnounceUpdate { pod: pod(), restore: false }, None, Some(Operation::Update)),
-        (
-            Action::UpdateInPlace { pod: pod(), spec: UpdateSpec::default() },
-            Some(Operation::Update),
-            Some(Operation::Update),
-        ),
-        (Action::UpdateInPlace { pod: pod(), spec: resize }, Some(Operation::Resize), Some(Operation::Resize)),
-        (Action::CancelDeletion { pod: pod() }, None, None),
+        (changed(PodAction::AnnounceUpdate { restore: false }), None, Some(Operation::Update)),
+        (Action::CreateClaims { ordinal: 0, claims: vec![0] }, None, None),
+        (Action::MendLabels { pod: pod(), labels: Vec::new() }, None, None),
     ] {
         assert_eq!((action.takes_out(&none), action.takes_out(&marking)), (plain, marked), "{action:?}");
     }

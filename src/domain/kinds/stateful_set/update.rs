@@ -22,7 +22,7 @@ use crate::{
             inplace::{self, NotInPlace, UpdateSpec},
             lifecycle::{BeforeUpdate, LifecycleRules as _, State},
         },
-        workload::overrides::Applied,
+        workload::{overrides::Applied, steps::PodAction},
     },
     k8s::revision,
 };
@@ -126,7 +126,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
             State::PreparingUpdate if is_due => {}
             State::PreparingDelete => job.end_or_cancel_deletion(pod, plan),
             State::PreparingUpdate if !pod.is_updated(observed.update_revision) => {
-                plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() });
+                plan.actions.push(Action::Change { pod: pod.name.clone(), change: PodAction::CancelUpdate });
             }
             _ => {}
         }
@@ -208,7 +208,7 @@ impl Rollout<'_, '_> {
             let action = leave(self.observed, pod, plan);
             plan.actions.extend(action);
         } else {
-            plan.actions.push(Action::CancelDeletion { pod: pod.name.clone() });
+            plan.actions.push(Action::Change { pod: pod.name.clone(), change: PodAction::CancelDeletion });
         }
     }
 
@@ -299,10 +299,9 @@ impl Rollout<'_, '_> {
     }
 
     fn in_place(&self, pod: &Pod, spec: UpdateSpec, charge: Charge, plan: &mut Plan) {
-        let name = pod.name.clone();
-        let action = match self.observed.spec.lifecycle.before_update(pod, &pod.state) {
-            BeforeUpdate::Nothing => Action::UpdateInPlace { pod: name, spec },
-            BeforeUpdate::Announce { restore } => Action::AnnounceUpdate { pod: name, restore },
+        let change = match self.observed.spec.lifecycle.before_update(pod, &pod.state) {
+            BeforeUpdate::Nothing => PodAction::UpdateInPlace { spec },
+            BeforeUpdate::Announce { restore } => PodAction::AnnounceUpdate { restore },
             BeforeUpdate::Held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
             BeforeUpdate::Refresh => return,
             // It was to be replaced, and need not be.
@@ -312,6 +311,7 @@ impl Rollout<'_, '_> {
                 return plan.impossible("FailedUpdatePod", why);
             }
         };
+        let action = Action::Change { pod: pod.name.clone(), change };
         plan.candidates.push(Candidate { action, charge });
     }
 

@@ -87,8 +87,8 @@ impl ChildSeen {
         self.pods.own_available.min(self.updated()).min(others).max(0)
     }
 
-    /// Of so many Pods that look alike, those that are not on its template. Nothing but a number in its status tells the Pods of a
-    /// Deployment apart: with a surge the old ones are available while the new ones are not.
+    /// How many of so many Pods that look alike are not on its template. Only a number in the status of a Deployment tells its
+    /// Pods apart: with a surge the old ones are available while the new ones are not.
     pub(super) fn not_on_template(&self, pods: i32) -> i32 {
         let is_deployment = self.kind == Some(ChildKind::Deployment);
         if is_deployment { pods.saturating_sub(self.updated()).max(0) } else { 0 }

@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use super::spec::{ChildKind, SubsetSpec, UnitedSpec};
 use crate::{
     api::labels,
-    domain::workload::owner::OwnerRef,
+    domain::workload::{owner::OwnerRef, subset::require_in_each},
     k8s::{
         invalid::{Invalid, InvalidField},
-        limits::too_many_requirements,
+        members::{append, object_in},
         merge_patch, name, strategic_merge,
     },
 };
@@ -175,18 +175,6 @@ fn put_labels(template: &mut Value, all: &[(&str, &str)]) {
     labels.extend(all.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
 }
 
-/// A member that is an object; made where it is missing.
-fn object_in<'v>(parent: &'v mut Map<String, Value>, key: &str) -> &'v mut Map<String, Value> {
-    let member = parent.entry(key).or_insert_with(|| json!({}));
-    if !member.is_object() {
-        *member = json!({});
-    }
-    match member {
-        Value::Object(object) => object,
-        _ => unreachable!("it has just been made an object"),
-    }
-}
-
 /// Requirements on nodes go into each term that the template has: terms are alternatives.
 fn put_nodes(template: &mut Value, subset: &SubsetSpec) -> Result<(), Invalid> {
     let Some(template) = template.as_object_mut() else { return Ok(()) };
@@ -198,29 +186,12 @@ fn put_nodes(template: &mut Value, subset: &SubsetSpec) -> Result<(), Invalid> {
         if terms.as_array().is_none_or(Vec::is_empty) {
             *terms = json!([{}]);
         }
-        let many = terms.as_array().map_or(0, Vec::len);
-        if let Some(why) = too_many_requirements(&[&subset.expressions, &subset.fields], many) {
-            return Err(Invalid(why));
-        }
-        for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-            append(term, "matchExpressions", &subset.expressions);
-            append(term, "matchFields", &subset.fields);
-        }
+        require_in_each(terms, &subset.expressions, &subset.fields)?;
     }
     if !subset.tolerations.is_empty() {
         append(object_in(template, "spec"), "tolerations", &subset.tolerations);
     }
     Ok(())
-}
-
-fn append(parent: &mut Map<String, Value>, key: &str, more: &[Value]) {
-    if more.is_empty() {
-        return;
-    }
-    match parent.entry(key).or_insert_with(|| json!([])) {
-        Value::Array(list) => list.extend(more.iter().cloned()),
-        other => *other = more.to_vec().into(),
-    }
 }
 
 /// Writes a member by a JSON pointer, with the objects on the way.

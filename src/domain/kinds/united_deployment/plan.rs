@@ -190,8 +190,8 @@ struct SubsetWorkload<'a> {
     replicas: i32,
     /// How many of them stay on old revisions, as the user says.
     kept: i32,
-    /// Of its unschedulable Pods, those that use up no budget: workloads have been asked to have others for them, which count as
-    /// down until they are available.
+    /// Unschedulable Pods that use up no budget: other workloads replace them, and the replacements count as down until they are
+    /// available.
     compensated: i32,
 }
 

@@ -122,7 +122,7 @@ pub fn places(
     };
     if spec.mode == AllocationMode::Reserving {
         let is_marked = is_marked(recorded, subset);
-        // Those that are still to be made are as little there as those that wait.
+        // Pods that are still to be made count like those that wait.
         let waits = pods.reserved > 0 || (is_marked && pods.there < replicas);
         let conditions = match waits {
             true => set(false, "reschedule", "Pods find no place and are replaced in other subsets"),

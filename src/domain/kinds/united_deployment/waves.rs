@@ -13,17 +13,17 @@ pub struct WaveSubset {
     pub kept: i32,
     /// How many may be updated already: 0 while its workload does not know the new revision.
     pub permitted: i32,
-    /// Of an older revision: permitted to its workload, and not available on it. It may go down until the workload is written.
+    /// Pods that its workload may still take down for an older revision, until it is written.
     pub permitted_before: i32,
     /// Pods that are available.
     pub available: i32,
     /// Of those on the new revision, the available ones.
     pub updated_available: i32,
-    /// Of the Pods that are down, those that may be updated already, or have been.
+    /// Pods that are down and are updated, or may be by now.
     pub down_permitted: i32,
-    /// Of the others that are down, those that are updated next. An update of them takes nothing out of service.
+    /// Other Pods that are down and are updated next. Their update takes nothing out of service.
     pub down_next: i32,
-    /// Its workload has been written, and its controller has not seen that yet: it goes on by what it was permitted before.
+    /// The controller of its workload has not seen the last write yet, and still acts on the previous permission.
     pub is_unseen: bool,
 }
 

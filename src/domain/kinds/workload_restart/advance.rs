@@ -3,25 +3,21 @@
 use std::{cmp::Reverse, time::Duration};
 
 use super::{
-    ObservedPods, PodFacts, RestartPlan, TARGET_AGE, Target,
+    ObservedPods, PodFacts, RestartPlan, RestartSpec, TARGET_AGE, Target,
     choose::choose,
-    listed, min_ready,
+    listed,
     stage::{PodStage, container_called, containers, stage},
     status::{deadline, end, progress},
     status_of,
 };
 use crate::{
-    api::wr::{Order, WorkloadRestartSpec, WorkloadRestartStatus},
-    k8s::{
-        int_or_percent::{self, Round},
-        pod::PodView,
-        time::Now,
-    },
+    api::wr::{Order, WorkloadRestartStatus},
+    k8s::{pod::PodView, time::Now},
 };
 
 /// Moves a round on.
 pub fn advance(observed: &ObservedPods<'_>, now: Now) -> RestartPlan {
-    let (restart, spec) = (observed.restart, &observed.restart.spec);
+    let ObservedPods { restart, spec, .. } = *observed;
     let mut plan = RestartPlan { status: status_of(restart), ..RestartPlan::default() };
     let has_ended = plan.status.has_ended();
     let (desired, ordinals) = match &observed.target {
@@ -36,13 +32,13 @@ pub fn advance(observed: &ObservedPods<'_>, now: Now) -> RestartPlan {
     let mut pods: Vec<(&PodFacts<'_>, PodStage)> =
         observed.pods.iter().map(|facts| (facts, stage(facts, spec, &plan.status))).collect();
     pods.retain(|(_, stage)| *stage != PodStage::Terminating);
-    let order = spec.order.unwrap_or(if ordinals { Order::Ordinal } else { Order::OldestFirst });
+    let order = spec.order(ordinals);
     sort(&mut pods, order);
     count(&mut plan.status, &pods);
     // Also after the end: nothing else shows that a Pod has been ready for long enough.
     let waits = pods.iter().filter(|(_, s)| *s == PodStage::NotReady).filter_map(|(facts, _)| facts.ready_for);
     if let Some(longest) = waits.max() {
-        plan.look_after(min_ready(spec).saturating_sub(longest).max(Duration::from_millis(50)));
+        plan.look_after(spec.min_ready.saturating_sub(longest).max(Duration::from_millis(50)));
     }
     if has_ended {
         return plan;
@@ -53,8 +49,6 @@ pub fn advance(observed: &ObservedPods<'_>, now: Now) -> RestartPlan {
         end(&mut plan, false, "ContainerNotFound", message, now);
         return plan;
     }
-    let threshold = spec.failure_policy.as_ref().and_then(|policy| policy.threshold.as_ref());
-    let threshold = threshold.and_then(|t| int_or_percent::number(t, total, Round::Up)).unwrap_or(1).max(1);
     let failures: Vec<String> = pods
         .iter()
         .filter_map(|(facts, stage)| match stage {
@@ -62,16 +56,15 @@ pub fn advance(observed: &ObservedPods<'_>, now: Now) -> RestartPlan {
             _ => None,
         })
         .collect();
-    if failures.len() >= threshold {
+    if failures.len() >= spec.failures(total) {
         let message = format!("{} of {total} Pods could not be restarted: {}", failures.len(), listed(&failures, "; "));
         end(&mut plan, false, "FailureThresholdReached", message, now);
         return plan;
     }
 
-    let partition = spec.partition.as_ref().and_then(|p| int_or_percent::number(p, total, Round::Up)).unwrap_or(0);
     let old: Vec<&PodFacts<'_>> =
         pods.iter().filter(|(_, s)| *s == PodStage::Outdated).map(|(facts, _)| *facts).collect();
-    let due = &old[..old.len().saturating_sub(partition)];
+    let due = &old[..old.len().saturating_sub(spec.kept(total))];
     let under_way = pods.iter().any(|(_, s)| s.is_under_way());
     if due.is_empty() && !under_way {
         if old.is_empty() {
@@ -91,7 +84,7 @@ pub fn advance(observed: &ObservedPods<'_>, now: Now) -> RestartPlan {
         return plan;
     }
     plan.look_after(TARGET_AGE);
-    if spec.paused {
+    if spec.is_paused {
         let message = format!("spec.paused: {} Pods are left", old.len());
         progress(&mut plan.status, false, "Paused", message, now);
         return plan;
@@ -119,7 +112,7 @@ fn wait_for_target(
 }
 
 /// A name that no Pod has is a mistake; a name that some Pods lack is not.
-fn unknown_container(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, PodStage)]) -> Option<String> {
+fn unknown_container(spec: &RestartSpec, pods: &[(&PodFacts<'_>, PodStage)]) -> Option<String> {
     let (first, _) = pods.first()?;
     let is_unknown = |name: &&String| pods.iter().all(|(facts, _)| container_called(facts, name).is_none());
     let unknown = spec.containers.iter().find(is_unknown)?;

@@ -2,19 +2,14 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-
 use super::{
-    AFTER_REFUSAL, ObservedPods, PodFacts, REFRESH, RestartPlan, Start, listed,
+    AFTER_REFUSAL, ObservedPods, PodFacts, REFRESH, RestartPlan, RestartSpec, Start, listed,
     stage::{PodStage, wanted_containers},
 };
 use crate::{
-    api::wr::{DEFAULT_MAX_UNAVAILABLE, Order, WorkloadRestartSpec},
+    api::wr::Order,
     domain::budgets::disruption,
-    k8s::{
-        int_or_percent::{self, Round},
-        pod::PodView,
-    },
+    k8s::{int_or_percent, pod::PodView},
 };
 
 /// Pods whose volumes are refreshed ahead, in multiples of what may be unavailable: their wait then delays no wave.
@@ -24,8 +19,6 @@ const STARTS: usize = 20;
 
 /// What `maxUnavailable` leaves.
 struct Room {
-    /// The field.
-    maximum: IntOrString,
     /// Pods that it allows.
     limit: usize,
     /// Pods that there should be.
@@ -39,16 +32,13 @@ struct Room {
 }
 
 impl Room {
-    fn of(spec: &WorkloadRestartSpec, pods: &[(&PodFacts<'_>, PodStage)], wanted: usize) -> Self {
-        let maximum =
-            spec.max_unavailable.clone().unwrap_or_else(|| IntOrString::String(DEFAULT_MAX_UNAVAILABLE.into()));
-        let limit = int_or_percent::number(&maximum, wanted, Round::Down).unwrap_or(1).max(1);
+    fn of(spec: &RestartSpec, pods: &[(&PodFacts<'_>, PodStage)], wanted: usize) -> Self {
+        let limit = spec.limit(wanted);
         let is_begun = |pod: &&(&PodFacts<'_>, PodStage)| pod.0.busy || pod.1.is_under_way();
         let begun = pods.iter().filter(is_begun).count();
         let available = pods.iter().filter(|pod| !is_begun(pod) && is_ready(pod.0.pod)).count();
         let unavailable = wanted - available.min(wanted);
         Self {
-            maximum,
             limit,
             wanted,
             unavailable,
@@ -89,7 +79,7 @@ pub(super) fn choose(
     wanted: usize,
     order: Order,
 ) -> (&'static str, String) {
-    let mut room = Room::of(&observed.restart.spec, pods, wanted);
+    let mut room = Room::of(observed.spec, pods, wanted);
     let mut due = due.to_vec();
     if order == Order::NodeByNode {
         let is_open = |facts: &PodFacts<'_>, stage: &PodStage| {
@@ -105,7 +95,7 @@ pub(super) fn choose(
         plan.touch = ahead.map(|facts| (facts.pod.name().to_owned(), facts.pod.uid().to_owned())).collect();
     }
     let held = start(plan, observed, &due, &mut room, order);
-    reason(plan, &observed.restart.spec, pods, held, &room)
+    reason(plan, observed.spec, pods, held, &room)
 }
 
 /// Begins as many Pods as there is room for.
@@ -147,7 +137,7 @@ fn start(
             plan.start.push(Start {
                 pod: facts.pod.name().to_owned(),
                 uid: facts.pod.uid().to_owned(),
-                containers: wanted_containers(facts, &observed.restart.spec).into_iter().map(str::to_owned).collect(),
+                containers: wanted_containers(facts, observed.spec).into_iter().map(str::to_owned).collect(),
             });
         } else {
             if let Some((_, _, why)) = facts.refused {
@@ -166,7 +156,7 @@ fn start(
 /// What the round does or waits for.
 fn reason(
     plan: &RestartPlan,
-    spec: &WorkloadRestartSpec,
+    spec: &RestartSpec,
     pods: &[(&PodFacts<'_>, PodStage)],
     held: Held,
     room: &Room,
@@ -187,7 +177,7 @@ fn reason(
     }
     if pods.iter().any(|(_, stage)| *stage == PodStage::NotReady) {
         let not_ready = names(&|_, stage| *stage == PodStage::NotReady);
-        let how_long = match spec.min_ready_seconds {
+        let how_long = match spec.min_ready.as_secs() {
             0 => String::new(),
             seconds => format!(" for {seconds} s"),
         };
@@ -199,13 +189,13 @@ fn reason(
     if held.by_refresh {
         return ("RefreshingVolumes", "the volumes of the next Pods are refreshed on their nodes".to_owned());
     }
-    let Room { maximum, wanted, unavailable, .. } = room;
+    let Room { wanted, unavailable, .. } = room;
     let missing = wanted.saturating_sub(pods.len());
     let missing = if missing == 0 { String::new() } else { format!("; {missing} do not exist") };
     let down = names(&|facts, _| !is_ready(facts.pod) || facts.busy);
     let message = format!(
         "{unavailable} of {wanted} Pods are unavailable, spec.maxUnavailable is {}: {down}{missing}",
-        int_or_percent::text(maximum)
+        int_or_percent::text(&spec.max_unavailable)
     );
     ("WaitingForPods", message)
 }

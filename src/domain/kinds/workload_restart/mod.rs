@@ -19,7 +19,7 @@ pub use self::status::set_kstatus;
 use crate::{
     api::{
         crr::ContainerRecreateRequest,
-        wr::{WorkloadRestart, WorkloadRestartSpec, WorkloadRestartStatus},
+        wr::{WorkloadRestart, WorkloadRestartStatus},
     },
     domain::budgets::disruption::Budget,
     k8s::{conditions, pod::PodView, time::Now},
@@ -28,10 +28,15 @@ use crate::{
 mod advance;
 mod choose;
 mod rounds;
+mod spec;
 mod stage;
 mod status;
 
-pub use self::{advance::advance, rounds::begin};
+pub use self::{
+    advance::advance,
+    rounds::begin,
+    spec::{RestartSpec, RestartTarget},
+};
 
 /// How long a Pod waits after its node was asked to refresh its volumes. kubelet acts on the changed Pod at once, mounts
 /// anew within two of its 100 ms loops, and reads ConfigMaps and Secrets through watches, which it opens again within a
@@ -122,7 +127,9 @@ pub struct PodFacts<'a> {
 /// Everything that [`advance`] decides from.
 #[derive(Clone, Debug)]
 pub struct ObservedPods<'a> {
+    /// Only its metadata, its status and its triggers are read.
     pub restart: &'a WorkloadRestart,
+    pub spec: &'a RestartSpec,
     pub target: Target,
     /// All Pods of the target, in no order.
     pub pods: Vec<PodFacts<'a>>,
@@ -203,10 +210,6 @@ fn status_of(restart: &WorkloadRestart) -> WorkloadRestartStatus {
         conditions::still_hold(&mut status.conditions, Some(status.observed_generation));
     }
     status
-}
-
-fn min_ready(spec: &WorkloadRestartSpec) -> Duration {
-    Duration::from_secs(spec.min_ready_seconds.try_into().unwrap_or(0))
 }
 
 /// A few of the names, and how many more there are.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Event, MOST_TRIGGERS, RestartPlan, TriggerContent, is_active,
+    Event, MOST_TRIGGERS, RestartPlan, RestartSpec, TriggerContent, is_active,
     status::{condition, progress},
     status_of,
 };
@@ -23,6 +23,7 @@ use crate::{
 /// Decides what needs no look at Pods. None: a round is under way.
 pub fn begin(
     restart: &WorkloadRestart,
+    spec: &RestartSpec,
     seen: &[TriggerContent],
     ended: Option<Duration>,
     now: Now,
@@ -42,8 +43,7 @@ pub fn begin(
         if is_active(restart) {
             return None;
         }
-        if let Some(ttl) = restart.spec.ttl_seconds_after_finished {
-            let ttl = Duration::from_secs(ttl.try_into().unwrap_or(0));
+        if let Some(ttl) = spec.time_to_live {
             match ttl.checked_sub(ended.unwrap_or_default()) {
                 Some(left) if !left.is_zero() => plan.look_after(left),
                 _ => plan.delete = true,

@@ -1,8 +1,8 @@
 //! Where a Pod stands in a round.
 
-use super::{PodFacts, REFUSALS, min_ready};
+use super::{PodFacts, REFUSALS, RestartSpec};
 use crate::{
-    api::wr::{WorkloadRestartSpec, WorkloadRestartStatus},
+    api::wr::WorkloadRestartStatus,
     domain::node::recreate::{manager, message},
 };
 
@@ -32,7 +32,7 @@ impl PodStage {
 }
 
 /// Where a Pod stands.
-pub(super) fn stage(facts: &PodFacts<'_>, spec: &WorkloadRestartSpec, status: &WorkloadRestartStatus) -> PodStage {
+pub(super) fn stage(facts: &PodFacts<'_>, spec: &RestartSpec, status: &WorkloadRestartStatus) -> PodStage {
     let pod = facts.pod;
     if pod.is_deleting() || pod.is_finished() {
         return PodStage::Terminating;
@@ -48,7 +48,7 @@ pub(super) fn stage(facts: &PodFacts<'_>, spec: &WorkloadRestartSpec, status: &W
             // The request knew earlier than our view of the Pod.
             (false, _) if message::is_pod_gone(request) => PodStage::Terminating,
             (false, why) => PodStage::Failed(why),
-            (true, _) if facts.ready_for.is_some_and(|ready| ready >= min_ready(spec)) => PodStage::Restarted,
+            (true, _) if facts.ready_for.is_some_and(|ready| ready >= spec.min_ready) => PodStage::Restarted,
             (true, _) => PodStage::NotReady,
         };
     }
@@ -87,7 +87,7 @@ pub(super) fn container_called<'p>(facts: &PodFacts<'p>, name: &str) -> Option<&
 }
 
 /// The containers of a Pod that are to be restarted.
-pub(super) fn wanted_containers<'p>(facts: &PodFacts<'p>, spec: &WorkloadRestartSpec) -> Vec<&'p str> {
+pub(super) fn wanted_containers<'p>(facts: &PodFacts<'p>, spec: &RestartSpec) -> Vec<&'p str> {
     if !spec.containers.is_empty() {
         let mut wanted: Vec<&str> = Vec::new();
         for name in spec.containers.iter().filter_map(|name| container_called(facts, name)) {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{Event, RestartPlan};
+use super::{Event, RestartPlan, RestartSpec};
 use crate::{
     api::{
         labels::{CONDITION_COMPLETE, CONDITION_FAILED, CONDITION_PROGRESSING, CONDITION_TRIGGERS_READABLE},
-        wr::{WorkloadRestartSpec, WorkloadRestartStatus},
+        wr::WorkloadRestartStatus,
     },
     k8s::{
         conditions::{self, READY, RECONCILING, STALLED},
@@ -55,8 +55,8 @@ pub fn set_kstatus(status: &mut WorkloadRestartStatus, now: Now) {
     }
 }
 
-/// Of a restart that has not ended and does not go on: whether that is as its spec wants it, or passes by itself, with reason and
-/// message. None: it ends, goes on, or waits for somebody to change something.
+/// The condition of a restart that stands still without having ended, with reason and message: its spec wants that, it resolves
+/// itself, or nobody would notice a change. None: it has ended, goes on, or waits for a user.
 fn held(status: &WorkloadRestartStatus) -> Option<(&'static str, String, String)> {
     let is_false = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_ && c.status == "False");
     let progressing = is_false(CONDITION_PROGRESSING).filter(|_| !status.has_ended())?;
@@ -76,14 +76,15 @@ fn held(status: &WorkloadRestartStatus) -> Option<(&'static str, String, String)
 }
 
 /// Ends the round when its time is over; whether it is.
-pub(super) fn deadline(plan: &mut RestartPlan, spec: &WorkloadRestartSpec, age: Duration, now: Now) -> bool {
-    let Some(seconds) = spec.active_deadline_seconds else { return false };
-    match Duration::from_secs(seconds.try_into().unwrap_or(0)).checked_sub(age) {
+pub(super) fn deadline(plan: &mut RestartPlan, spec: &RestartSpec, age: Duration, now: Now) -> bool {
+    let Some(limit) = spec.deadline else { return false };
+    match limit.checked_sub(age) {
         Some(left) if !left.is_zero() => {
             plan.look_after(left);
             false
         }
         _ => {
+            let seconds = limit.as_secs();
             let message =
                 format!("spec.activeDeadlineSeconds: {seconds} s are over, {} Pods are done", plan.status.progress);
             end(plan, false, "DeadlineExceeded", message, now);

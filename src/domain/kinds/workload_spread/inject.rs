@@ -5,9 +5,10 @@ use serde_json::{Map, Value, json};
 use super::spec::SubsetSpec;
 use crate::{
     api::labels,
+    domain::workload::subset::require_in_each,
     k8s::{
         invalid::{Invalid, InvalidField},
-        limits::too_many_requirements,
+        members::{append, object_in},
         strategic_merge,
     },
 };
@@ -200,17 +201,9 @@ pub fn place(pod: &mut Value, subset: &SubsetSpec) -> Result<(), InvalidField> {
         *terms = json!([required]);
         return Ok(());
     }
-    let lists = ["matchExpressions", "matchFields"]
-        .map(|key| (key, required.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()));
-    if let Some(why) = too_many_requirements(&lists.map(|(_, list)| list), terms.as_array().map_or(0, Vec::len)) {
-        return Err(invalid("requiredNodeSelectorTerm", format!("subset {:?}: {why}", subset.name)));
-    }
-    for term in terms.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-        for (key, list) in lists {
-            append(term, key, list);
-        }
-    }
-    Ok(())
+    let list = |key: &str| required.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    require_in_each(terms, list("matchExpressions"), list("matchFields"))
+        .map_err(|Invalid(why)| invalid("requiredNodeSelectorTerm", format!("subset {:?}: {why}", subset.name)))
 }
 
 /// Labels and annotations of a patch that a Pod gets which was created without it, as far as they are texts. None of Kruise's
@@ -229,26 +222,4 @@ pub fn metadata(patch: Option<&Value>, is_ours: bool) -> Map<String, Value> {
         (!all.is_empty()).then(|| (key.to_owned(), all.into()))
     };
     ["labels", "annotations"].into_iter().filter_map(texts).collect()
-}
-
-/// A member that is an object; made where it is missing.
-fn object_in<'v>(parent: &'v mut Map<String, Value>, key: &str) -> &'v mut Map<String, Value> {
-    let member = parent.entry(key).or_insert_with(|| json!({}));
-    if !member.is_object() {
-        *member = json!({});
-    }
-    match member {
-        Value::Object(object) => object,
-        _ => unreachable!("it has just been made an object"),
-    }
-}
-
-fn append(parent: &mut Map<String, Value>, key: &str, more: &[Value]) {
-    if more.is_empty() {
-        return;
-    }
-    match parent.entry(key).or_insert_with(|| json!([])) {
-        Value::Array(list) => list.extend(more.iter().cloned()),
-        other => *other = more.to_vec().into(),
-    }
 }

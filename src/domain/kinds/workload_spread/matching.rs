@@ -84,7 +84,7 @@ pub fn overlap(a: &WorkloadSpread, b: &WorkloadSpread) -> bool {
     has_same_target(a, b) && !disjoint
 }
 
-/// Of two that may be for the same Pods the older one has them, and of two that were made at the same time the first by name.
+/// The order in which WorkloadSpreads get Pods that several may be for: the oldest first, then by name.
 fn age(spread: &WorkloadSpread) -> (Option<Timestamp>, Option<&str>) {
     let created = spread.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (created, spread.metadata.name.as_deref())

@@ -38,7 +38,7 @@ fn held_by_type(object: &Value) -> Option<String> {
     is_on_delete.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
 }
 
-/// Of so many Pods those that its partition does not keep on an older revision.
+/// How many of `whole` Pods the partition does not keep on an older revision.
 fn without_kept(object: &Value, whole: i64, kept_old: impl Fn(IntOrPercent, i32) -> i32) -> i64 {
     let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
     let partition = partition.and_then(|partition| IntOrPercent::parse(partition).ok());

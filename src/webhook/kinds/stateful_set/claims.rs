@@ -22,6 +22,11 @@ const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 /// What a claim template asks for.
 const STORAGE: &str = "/spec/resources/requests/storage";
 
+/// Why StorageClasses could not be listed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotListed(pub(super) String);
+
 /// A claim template that asks for more than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Growing {
@@ -167,7 +172,11 @@ fn compare(at: &str, old: &Value, new: &Value, found: &mut Findings) {
 }
 
 /// Judges whether the StorageClasses let volumes grow, as the controller will.
-pub(super) fn judge_classes(growing: &[Growing], classes: Option<&Result<Vec<Class>, String>>, found: &mut Findings) {
+pub(super) fn judge_classes(
+    growing: &[Growing],
+    classes: Option<&Result<Vec<Class>, NotListed>>,
+    found: &mut Findings,
+) {
     if growing.is_empty() {
         return;
     }

@@ -383,6 +383,7 @@ fn growing_from(strategy: &str, old: Value, new: Value, classes: Result<&[(&str,
         };
         classes.iter().enumerate().map(class).collect()
     });
+    let classes = classes.map_err(NotListed);
     let old = set(json!({"volumeClaimTemplates": old, "volumeClaimUpdateStrategy": {"type": strategy}}));
     let mut object = old.clone();
     object["spec"]["volumeClaimTemplates"] = new;

@@ -229,17 +229,7 @@ pub(crate) fn text(action: &Action) -> String {
     match action {
         Action::Create { node, .. } => format!("create {node}"),
         Action::Relabel { pod } => format!("relabel {pod}"),
-        Action::CancelDeletion { pod } => format!("keep {pod}"),
-        Action::CancelUpdate { pod } => format!("no update {pod}"),
-        Action::AnnounceDeletion { pod } => format!("announce deletion {pod}"),
         Action::Delete { pod, .. } => format!("delete {pod}"),
-        Action::AnnounceUpdate { pod, restore } => {
-            format!("announce update {pod}{}", if *restore { " again" } else { "" })
-        }
-        Action::UpdateInPlace { pod, spec } => {
-            let images: Vec<String> =
-                spec.container_images.iter().map(|(name, image)| format!("{name}={image}")).collect();
-            format!("update {pod} {}", images.join(" "))
-        }
+        Action::Change { pod, change } => change.text(pod),
     }
 }

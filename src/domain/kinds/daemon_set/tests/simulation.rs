@@ -20,7 +20,7 @@ use crate::{
     domain::{
         node::backoff::Failures,
         pod::{inplace::Allowed, lifecycle::State},
-        workload::{revisions::KnownRevision, turns::Turns},
+        workload::{revisions::KnownRevision, steps::PodAction, turns::Turns},
     },
     k8s::{int_or_percent::IntOrPercent, revision},
     liveness::{self, Acts, Random},
@@ -287,7 +287,7 @@ impl World {
                 }
                 self.pods[at].pod.is_terminating = true;
             }
-            Action::UpdateInPlace { pod, .. } => {
+            Action::Change { pod, change: PodAction::UpdateInPlace { .. } } => {
                 let at = self.position(&pod);
                 self.note_taken(at, revision);
                 self.acts.note("updated in place");

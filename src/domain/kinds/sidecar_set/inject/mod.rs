@@ -148,7 +148,7 @@ fn attempt(pod: &Value, sets: &[&Set<'_>], settings: Settings) -> Result<Attempt
     let names = names(sets)?;
     let subject = Subject { pod, annotations: &annotations, sidecars: &names };
     let mut init = made(&subject, sets, "initContainers")?;
-    // Of init containers the order is that of the names, whatever SidecarSet they are of.
+    // Init containers are ordered by name, across SidecarSets.
     init.sort_by(|a, b| name(&a.value).cmp(name(&b.value)));
     let mut regular = made(&subject, sets, "containers")?;
     if settings.sorted {

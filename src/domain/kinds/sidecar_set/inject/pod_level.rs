@@ -90,7 +90,7 @@ pub(super) fn adjust(
         let maps = fields.iter().filter_map(|field| object["resources"][field].as_object());
         maps.flat_map(Map::keys).cloned().collect()
     };
-    // Of what no sidecar asks for the Pod has what it had. It may name tens of thousands: nobody has looked at it yet.
+    // Resources that no sidecar asks for stay as they are. A Pod may name tens of thousands: it is not validated yet.
     let injected = init.iter().chain(regular.iter()).filter(|slot| slot.set.is_some());
     let asked: BTreeSet<String> = injected.flat_map(|slot| maps(&slot.value)).collect();
     let resources: BTreeSet<String> = maps(spec).intersection(&asked).cloned().collect();

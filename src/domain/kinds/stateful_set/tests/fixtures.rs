@@ -228,17 +228,7 @@ pub(crate) fn text(action: &Action) -> String {
             format!("grow {}", claims.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" "))
         }
         Action::MendLabels { pod, labels } => format!("label {pod} {labels:?}"),
-        Action::CancelDeletion { pod } => format!("keep {pod}"),
-        Action::CancelUpdate { pod } => format!("no update {pod}"),
-        Action::AnnounceDeletion { pod } => format!("announce deletion {pod}"),
         Action::Delete { pod } => format!("delete {pod}"),
-        Action::AnnounceUpdate { pod, restore } => {
-            format!("announce update {pod}{}", if *restore { " again" } else { "" })
-        }
-        Action::UpdateInPlace { pod, spec } => {
-            let images: Vec<String> =
-                spec.container_images.iter().map(|(name, image)| format!("{name}={image}")).collect();
-            format!("update {pod} {}", images.join(" "))
-        }
+        Action::Change { pod, change } => change.text(pod),
     }
 }

@@ -62,12 +62,7 @@ struct World {
 /// The Pod that an action changes.
 fn pod_of(action: &Action) -> Option<i32> {
     match action {
-        Action::CancelDeletion { pod }
-        | Action::CancelUpdate { pod }
-        | Action::AnnounceDeletion { pod }
-        | Action::Delete { pod }
-        | Action::AnnounceUpdate { pod, .. }
-        | Action::UpdateInPlace { pod, .. } => Some(World::ordinal(pod)),
+        Action::Change { pod, .. } | Action::Delete { pod } => Some(World::ordinal(pod)),
         _ => None,
     }
 }
@@ -262,26 +257,7 @@ impl World {
                     claim.metadata.owner_references = Some(owners.clone());
                 }
             }
-            Action::CancelDeletion { pod } => self.set_state(pod, State::Normal),
-            Action::CancelUpdate { pod } => {
-                let spec = self.spec();
-                let state = lifecycle::after_update(spec.hooks(), &self.pods[&Self::ordinal(pod)].pod);
-                self.set_state(pod, state);
-            }
-            Action::AnnounceDeletion { pod } => {
-                self.take_down(Self::ordinal(pod))?;
-                self.acts.note("held by hooks");
-                self.set_state(pod, State::PreparingDelete);
-            }
-            Action::AnnounceUpdate { pod, restore } => {
-                self.take_down(Self::ordinal(pod))?;
-                self.acts.note("held by hooks");
-                self.set_state(pod, State::PreparingUpdate);
-                if *restore {
-                    let player = self.pods.get_mut(&Self::ordinal(pod)).unwrap();
-                    player.pod.labels = serde_json::from_value(json!({HOLD: "true"})).unwrap();
-                }
-            }
+            Action::Change { pod, change } => self.change(pod, change)?,
             Action::Delete { pod } => {
                 let ordinal = Self::ordinal(pod);
                 self.take_down(ordinal)?;
@@ -295,8 +271,35 @@ impl World {
                 player.pod.is_terminating = true;
                 player.due = self.time + 1;
             }
-            Action::UpdateInPlace { pod, spec } => {
-                let ordinal = Self::ordinal(pod);
+            Action::GrowClaims { .. } | Action::MendLabels { .. } => return Err(format!("nobody asked for: {said}")),
+        }
+        Ok(said)
+    }
+
+    fn change(&mut self, pod: &str, change: &PodAction) -> Result<(), String> {
+        let ordinal = Self::ordinal(pod);
+        match change {
+            PodAction::CancelDeletion => self.set_state(pod, State::Normal),
+            PodAction::CancelUpdate => {
+                let spec = self.spec();
+                let state = lifecycle::after_update(spec.hooks(), &self.pods[&ordinal].pod);
+                self.set_state(pod, state);
+            }
+            PodAction::AnnounceDeletion => {
+                self.take_down(ordinal)?;
+                self.acts.note("held by hooks");
+                self.set_state(pod, State::PreparingDelete);
+            }
+            PodAction::AnnounceUpdate { restore } => {
+                self.take_down(ordinal)?;
+                self.acts.note("held by hooks");
+                self.set_state(pod, State::PreparingUpdate);
+                if *restore {
+                    let player = self.pods.get_mut(&ordinal).unwrap();
+                    player.pod.labels = serde_json::from_value(json!({HOLD: "true"})).unwrap();
+                }
+            }
+            PodAction::UpdateInPlace { spec } => {
                 self.take_down(ordinal)?;
                 self.leaves_revision(ordinal)?;
                 self.acts.note("updated in place");
@@ -305,9 +308,8 @@ impl World {
                 player.pod.state = State::Updating;
                 (player.ready_since, player.due) = (None, self.time + 2);
             }
-            Action::GrowClaims { .. } | Action::MendLabels { .. } => return Err(format!("nobody asked for: {said}")),
         }
-        Ok(said)
+        Ok(())
     }
 
     fn set_state(&mut self, pod: &str, state: State) {
