@@ -55,9 +55,12 @@ pub enum Change<'a, K> {
     },
 }
 
+/// An object before and after a change, as far as it was and is there.
+pub type Sides<'a, K> = (Option<&'a Arc<K>>, Option<&'a Arc<K>>);
+
 impl<'a, K> Change<'a, K> {
     /// The object before and after, as far as there is one. None: it cannot be read.
-    pub fn sides(&self) -> Option<(Option<&'a Arc<K>>, Option<&'a Arc<K>>)> {
+    pub fn sides(&self) -> Option<Sides<'a, K>> {
         match *self {
             Self::Applied { old, new, .. } => Some((old, Some(new))),
             Self::Deleted(old) => Some((Some(old), None)),

@@ -836,9 +836,8 @@ impl Promises {
             if pass.knew.contains_key(ordinal) && pass.there.contains(&format!("web-{ordinal}")) {
                 wrongs.push(format!("web-{ordinal} is made while its namesake is there"));
             }
-            let serves = |lower: &i64| {
-                pass.knew.get(lower).is_some_and(|pod| pod.serves_until_hook(now.at, wanted.min_ready))
-            };
+            let serves =
+                |lower: &i64| pass.knew.get(lower).is_some_and(|pod| pod.serves_until_hook(now.at, wanted.min_ready));
             let blocks = |lower: &&i64| !is_up(lower) && !is_back(lower) && !serves(lower);
             if wanted.ordered && ordinals.iter().take_while(|lower| *lower < ordinal).any(|lower| blocks(&lower)) {
                 wrongs.push(format!("web-{ordinal} is made before a lower one is available"));

@@ -752,12 +752,8 @@ fn a_claim_without_a_volume_is_not_asked_and_holds_up_neither_its_pod_nor_other_
     let fields = json!({"growsClaims": true, "maxUnavailable": 1});
     let unbound = SizedClaim { capacity: None, ..sized(2, "5Gi", "5Gi") };
     let all = claims(&[data(0), sized(1, "5Gi", "5Gi"), unbound]);
-    let plan = planned_after(
-        &spec(with_claims(fields)),
-        &[pod(0), pod(1), pending(old(2))],
-        &all,
-        &[("data-web-2", 1000)],
-    );
+    let plan =
+        planned_after(&spec(with_claims(fields)), &[pod(0), pod(1), pending(old(2))], &all, &[("data-web-2", 1000)]);
     assert_eq!(texts(plan), ["grow data-web-1", "delete web-2"]);
     let fields = json!({"growsClaims": true, "replicas": 1});
     let unbound = SizedClaim { capacity: None, ..sized(0, "5Gi", "5Gi") };

@@ -242,7 +242,7 @@ impl Rollout<'_, '_> {
             Way::Impossible(why) => {
                 if pod.state == State::PreparingUpdate {
                     // What was announced does not come: it goes back into service.
-                    plan.actions.push(Action::CancelUpdate { pod: pod.name.clone() });
+                    plan.actions.push(Action::Change { pod: pod.name.clone(), change: PodAction::CancelUpdate });
                 }
                 let (_, pods) = self.not_in_place.get_or_insert((why, Vec::new()));
                 pods.push(pod.name.clone());

@@ -1236,7 +1236,7 @@ impl Driver for Cloud {
         }
         wanted.total = wanted.total.max(wanted.fixed());
         // A zone may be full for good where others have room: then a last roll-out ends all the same.
-        if wanted.mode == Mode::Reserving && wanted.subsets.len() > 1 && self.generation % 2 == 0 {
+        if wanted.mode == Mode::Reserving && wanted.subsets.len() > 1 && self.generation % 4 != 0 {
             self.closed.insert(wanted.subsets[0].name);
             wanted.image = "i:6".into();
             self.note("zones that stay full");
