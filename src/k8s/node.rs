@@ -37,6 +37,8 @@ pub struct NodeView {
     /// Since when it has not been True, as far as is known; None if it is, or nobody knows. A condition that goes from False to
     /// Unknown has changed, and the node was not Ready before: see [`Self::goes_on_from`].
     pub not_ready_since: Option<Timestamp>,
+    /// Whether the change by which it stopped being True was seen, so that the time above is the first.
+    pub saw_outage_begin: bool,
     /// Whether its condition DiskPressure is True.
     pub disk_pressure: bool,
     /// The minor version of its kubelet, if it reports one.
@@ -75,12 +77,13 @@ impl NodeView {
     /// Takes over since when the node has not been Ready from the version before, unless it was Ready in between. Between a
     /// version and one of a list others may be missing: there only an unchanged condition says that it was not.
     pub fn goes_on_from(&mut self, before: &Self, is_listed: bool) {
-        let lasts = !self.ready
-            && !before.ready
-            && self.metadata.uid == before.metadata.uid
-            && (!is_listed || self.ready_since == before.ready_since);
+        let is_same_node = self.metadata.uid == before.metadata.uid;
+        self.saw_outage_begin = !self.ready && is_same_node && !is_listed && before.ready;
+        let lasts =
+            !self.ready && !before.ready && is_same_node && (!is_listed || self.ready_since == before.ready_since);
         if lasts && let Some(first) = before.not_ready_since {
-            self.not_ready_since = Some(self.not_ready_since.map_or(first, |since| since.min(first)));
+            self.not_ready_since = Some(first);
+            self.saw_outage_begin = before.saw_outage_begin;
         }
     }
     /// Whether both are the same but for their resourceVersion, as after a heartbeat.
@@ -95,6 +98,7 @@ impl NodeView {
             is_silent,
             ready_since,
             not_ready_since,
+            saw_outage_begin,
             disk_pressure,
             kubelet_minor,
         } = self;
@@ -109,6 +113,7 @@ impl NodeView {
             && *is_silent == other.is_silent
             && *ready_since == other.ready_since
             && *not_ready_since == other.not_ready_since
+            && *saw_outage_begin == other.saw_outage_begin
             && *disk_pressure == other.disk_pressure
             && *kubelet_minor == other.kubelet_minor
     }
@@ -153,6 +158,7 @@ impl From<ReadNode> for NodeView {
             is_silent: condition("Ready").is_some_and(|condition| condition.status == "Unknown"),
             ready_since,
             not_ready_since: ready_since.filter(|_| !ready),
+            saw_outage_begin: false,
             disk_pressure: is_true("DiskPressure"),
             kubelet_minor: kubelet_version.split('.').nth(1).and_then(|minor| minor.parse().ok()),
         }
@@ -337,9 +343,14 @@ mod tests {
         let back = after(node("u", "False", 3), &silent, false);
         assert_eq!((minute(&silent), minute(&back)), (Some("01".into()), Some("01".into())));
         assert_eq!(back.ready_since, node("u", "False", 3).ready_since, "what the API server says stays as it is");
+        assert!(!back.saw_outage_begin && !lost.saw_outage_begin, "it was so when it was first seen");
+        let earlier = after(node("u", "False", 0), &node("u", "Unknown", 2), false);
+        assert_eq!(minute(&earlier), Some("02".into()), "in a condition by another clock");
         let ready = after(node("u", "True", 4), &back, false);
         assert_eq!(minute(&ready), None);
-        assert_eq!(minute(&after(node("u", "False", 5), &ready, false)), Some("05".into()), "another outage");
+        let again = after(node("u", "False", 5), &ready, false);
+        assert_eq!((minute(&again), again.saw_outage_begin), (Some("05".into()), true), "another outage");
+        assert!(after(node("u", "Unknown", 6), &again, false).saw_outage_begin);
         assert_eq!(minute(&after(node("v", "False", 5), &back, false)), Some("05".into()), "another node");
         // A list: it may have been Ready in between, unless its condition has not changed.
         assert_eq!(minute(&after(node("u", "Unknown", 5), &back, true)), Some("05".into()));

@@ -8,6 +8,7 @@ pub mod apply;
 pub mod batches;
 pub mod certificate_secret;
 pub mod certs;
+pub mod change;
 pub mod claim_control;
 pub mod client;
 pub mod clock;

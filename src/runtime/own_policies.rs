@@ -59,7 +59,8 @@ pub async fn watch(client: Client, policies: Vec<&'static str>, missing: Gauge) 
             }
             Err(error) => {
                 tracing::warn!(%error, "looking for the admission policies over this process's account");
-                RETRY
+                // One that a newer release has renamed: its rights no longer have this name.
+                if super::apply::code(&error) == Some(403) { AGAIN } else { RETRY }
             }
         };
         tokio::time::sleep(wait).await;

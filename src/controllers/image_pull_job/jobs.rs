@@ -137,7 +137,9 @@ impl Controller {
             return Ok(Requeue::After(left));
         }
         tracing::info!(job = %key, "deleting it, its time to live is over");
-        let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
+        // Its user may have prolonged it a moment ago.
+        let resource_version = job.metadata.resource_version.clone();
+        let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
         match api.delete(&key.name, &parameters).await {
             Err(error) if code(&error) == Some(409) => self.read_again(&key).await,

@@ -18,7 +18,7 @@ use crate::{
 
 /// Until it is tried again after the first failure; twice as long after each further one.
 const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(3600);
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// Nodes whose NodePodProbes could not be given their owner. It can be lost.
 #[derive(Debug, Default)]
@@ -91,6 +91,8 @@ impl Controller {
                 Ok(Requeue::Await)
             }
             Ok(None) => Ok(Requeue::After(AFTER_WATCHED_CONFLICT)),
+            // No refusal: the queue tries again.
+            Err(error) if !matches!(apply::code(&error), Some(400 | 403 | 422)) => Err(error),
             Err(error) => {
                 let (pause, is_news) = lock(&self.unowned).failed(node, apply::code(&error), clock::now().mono);
                 if is_news {
@@ -117,12 +119,9 @@ mod tests {
             (Some(403), 40, false),
             (Some(422), 80, true),
             (Some(422), 160, false),
-            (None, 320, true),
-            (None, 640, false),
-            (None, 1280, false),
-            (None, 2560, false),
-            (None, 3600, false),
-            (None, 3600, false),
+            (Some(403), 320, true),
+            (Some(403), 600, false),
+            (Some(403), 600, false),
         ] {
             let pause = Duration::from_secs(pause);
             assert_eq!(unowned.failed("n", code, now), (pause, is_news), "{code:?} {pause:?}");
@@ -132,6 +131,6 @@ mod tests {
             assert_eq!(unowned.pause("n", now), None, "it is due");
         }
         unowned.forget("n");
-        assert_eq!(unowned.failed("n", None, now), (FIRST, true));
+        assert_eq!(unowned.failed("n", Some(403), now), (FIRST, true));
     }
 }

@@ -46,7 +46,7 @@ use crate::{
 const BY_OWN_POLICY: &str = "ValidatingAdmissionPolicy 'kruise-manager-";
 
 /// How long one step may take: a webhook of one namespace may never answer.
-const STEP_TIMEOUT: Duration = Duration::from_secs(15);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a pass begins with what has failed before.
 const TIME_FOR_AGAIN: Duration = Duration::from_secs(5);
 /// Places in the list of owners in which our own is looked for.

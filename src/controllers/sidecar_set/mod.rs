@@ -25,6 +25,7 @@ mod tests;
 
 use std::{
     collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -61,7 +62,6 @@ use crate::{
         pass::{Memories, Pass},
         pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
-        retry::jitter,
         revisions::Revisions,
         shutdown::Shutdown,
         status_writer::StatusWriter,
@@ -96,8 +96,7 @@ const NAME: &str = "sidecarset-controller";
 /// When to look again for the node of a Pod that no watch has brought.
 const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
 /// The shortest time between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which
-/// are written a second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods. Up to half
-/// as much is added, so that the passes of SidecarSets with the same Pods do not stay at the same moment.
+/// are written a second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
 const AT_REST: Duration = Duration::from_secs(1);
 
 struct Controller {
@@ -145,6 +144,14 @@ impl SidecarMemory {
         let rest = self.rests_until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
         wake::pause(self.pods).max(rest)
     }
+}
+
+/// [`AT_REST`] and up to half as much, of each SidecarSet always the same: so the passes of those that have the same Pods do not
+/// stay at the same moment.
+fn rest_of(set: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    set.hash(&mut hasher);
+    AT_REST + Duration::from_millis(hasher.finish() % 500)
 }
 
 /// A SidecarSet in one pass.
@@ -258,7 +265,7 @@ impl Controller {
         let name = new.metadata.name.as_deref().unwrap_or_default();
         let (before, now) = (old.map(|old| labels_of(old)), labels_of(new));
         let is_for = |target: &Target, labels| target.aim().is_for(matching::Namespace { name, labels });
-        let mut targets = lock(&self.index).of_namespaces([name]);
+        let mut targets = lock(&self.index).of_namespaces([name], |_| true);
         targets.retain(|target| is_for(target, before.as_ref()) != is_for(target, Some(&now)));
         for target in targets {
             lock(&self.missed).search(target.name());
@@ -315,7 +322,7 @@ impl Controller {
         }
         let is_repairing = matches!(facts.repair, Some(status::Repair::UnderWay(_)));
         if plan.is_at_rest() && !is_repairing && !pass.again && pass.error.is_none() {
-            let until = clock::now().mono + AT_REST + jitter(AT_REST / 2);
+            let until = clock::now().mono + rest_of(&job.spec.name);
             self.memories.with(&job.key, |memory| memory.rests_until = Some(until));
         }
         pass.end(|after| self.queue.add_after(key.clone(), after))

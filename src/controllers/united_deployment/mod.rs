@@ -227,7 +227,8 @@ impl Controller {
         let is_new = |(subset, places): (&String, &Places)| schedule::is_new_verdict(places, &job.recorded, subset);
         if plan.places.iter().any(is_new) {
             // The next pass acts on what is recorded. Nothing is moved while that fails.
-            let failures = self.memories.with(key, |memory| memory.failures.clone()).unwrap_or_default();
+            let mut failures = self.memories.with(key, |memory| memory.failures.clone()).unwrap_or_default();
+            failures.provision = failures.provision.or_else(|| not_adopted.clone());
             let seen = job.seen(&children, &resolved.update);
             let later = self.record(&job, seen, (&plan, &failures), resolved.collisions).await?;
             pass.look_after(later.or(Some(AFTER_CONFLICT)));

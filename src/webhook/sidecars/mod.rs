@@ -255,12 +255,11 @@ impl Sidecars {
         let Ok(aim) = Aim::of(spec) else { return Vec::new() };
         let hashes = claims::hashes(spec);
         let others: BTreeMap<Arc<str>, Arc<Entry>> = match aim.namespaces() {
-            // In a few namespaces there are fewer than have the same claim.
+            // Fewer are for these namespaces than have the same claim.
             Some(names) => {
-                let found = lock(&self.index).of_namespaces(names).into_iter();
                 let meets = |entry: &Entry| entry.claims().iter().any(|hash| hashes.binary_search(hash).is_ok());
-                let found = found.filter(|Indexed(entry)| meets(entry));
-                found.map(|Indexed(entry)| (entry.name.clone(), entry)).collect()
+                let found = lock(&self.index).of_namespaces(names, |Indexed(entry)| meets(entry));
+                found.into_iter().map(|Indexed(entry)| (entry.name.clone(), entry)).collect()
             }
             None => {
                 let claims = lock(&self.claims);

@@ -332,7 +332,8 @@ impl<'a> Slot<'a> {
         let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds);
         self.pods.iter().filter(|pod| !pod.was_made_in_outage(not_ready_since)).any(|pod| {
             let begun = [pod.created, pod.updated_at].into_iter().flatten().max();
-            let unready = pod.unready_since.map_or(not_ready_since, Timestamp::as_second);
+            let unready = pod.unready_since.filter(|_| !self.node.saw_outage_begin);
+            let unready = unready.map_or(not_ready_since, Timestamp::as_second);
             let first = not_ready_since.min(unready);
             begun.is_some_and(|begun| begun.as_second() <= not_ready_since && first - begun.as_second() <= suspect)
         })

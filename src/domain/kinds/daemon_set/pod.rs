@@ -44,6 +44,8 @@ pub struct Node {
     pub zone: String,
     /// Since when its condition Ready is not True, if that matters to the set; None: it is.
     pub not_ready_since: Option<Timestamp>,
+    /// Whether that was seen to begin, so that it did not begin earlier.
+    pub saw_outage_begin: bool,
     /// It is not Ready, as its kubelet does not report: what is asked for there is done when it is back.
     pub is_silent: bool,
     /// It is not Ready, and became so within minutes after it was created: it joins.
@@ -70,6 +72,7 @@ impl Node {
             is_selected: selector.as_ref().is_none_or(|selector| selector.matches(&view.labels)),
             zone: zone.unwrap_or_default().to_owned(),
             not_ready_since,
+            saw_outage_begin: has_limits && view.saw_outage_begin,
             is_silent: has_limits && view.is_silent,
             is_joining: lasted.is_some_and(|lasted| lasted < JOINING),
             cordoned: (spec.stays_away && view.unschedulable).then(|| created.unwrap_or(Timestamp::UNIX_EPOCH)),
@@ -171,7 +174,7 @@ impl Pod {
             updated_at: view.updated_in_place(),
             made_not_ready: label(labels::NODE_NOT_READY_SINCE).and_then(|seconds| seconds.parse().ok()),
             unready_since: ready.filter(|ready| ready.status != "True").and(view.ready_since),
-            is_untouched: ready.is_none(),
+            is_untouched: is_bound && ready.is_none() && !view.is_finished(),
         })
     }
 
@@ -198,7 +201,7 @@ impl Pod {
     /// Whether it was made in the outage of its node that has lasted since then, in seconds. That may have been found to begin
     /// later than it did; kubelet has not been back in between if it has not got to the Pod.
     pub fn was_made_in_outage(&self, since: i64) -> bool {
-        self.made_not_ready.is_some_and(|then| then == since || (then < since && self.is_untouched))
+        self.made_not_ready.is_some_and(|then| then >= since || self.is_untouched)
     }
 
     /// Whether its replacement or update has been announced to a hook.

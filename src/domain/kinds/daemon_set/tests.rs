@@ -523,6 +523,12 @@ fn strict_a_node_that_was_lost_soon_after_its_pod_was_made_keeps_its_slot_under_
     assert_eq!(of_lost(-100, made(-800)), ["delete o-b"], "it had been there for longer than ten minutes");
     let again = Pod { made_not_ready: Some(time(-100).as_second()), ..made(-90) };
     assert_eq!(of_lost(-100, again), ["delete o-b"], "the node was lost before its Pod was made");
+    // The manager has seen the outage begin: that its Pod never worked on a node that served for hours says nothing.
+    let never = Pod { unready_since: Some(time(-8_990)), ..made(-9_000) };
+    let seen = Node { saw_outage_begin: true, ..down("a", -100) };
+    assert_eq!(of(strict.clone(), &[seen, node("b")], &[never, old("b")]), ["delete o-b"], "it is not held against it");
+    let later = Pod { made_not_ready: Some(time(-95).as_second()), ..made(-90) };
+    assert_eq!(of_lost(-100, later), ["delete o-b"], "whatever clock the first moment came from");
     let updated = Pod { updated_at: Some(time(-300)), ..made(-10_000) };
     assert_eq!(of_lost(-100, updated), ["delete o-a"], "it was updated in place");
 }

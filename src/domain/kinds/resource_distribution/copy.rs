@@ -211,7 +211,8 @@ pub fn patch(object: &Value, metadata: &ObjectMeta, content: &Content, of: Distr
 }
 
 /// Whether nobody can change a copy into what it should be: a Secret has another type, or the copy is immutable and its content
-/// has changed. What admission makes of a new copy is no reason: it would be replaced for ever.
+/// has changed, or others have written to it. What admission makes of a new copy, which only we have written then, is no
+/// reason: it would be replaced for ever.
 pub fn has_to_be_replaced(object: &Value, content: &Content) -> bool {
     let there = body_of(content.kind, object);
     if there.get("type") != content.body.get("type") {
@@ -221,9 +222,10 @@ pub fn has_to_be_replaced(object: &Value, content: &Content) -> bool {
         return false;
     }
     let is_other = |member: &str| there.get(member) != content.body.get(member);
-    let is_made_immutable = !content.body.contains_key("immutable");
+    let is_own = |entry: &Value| ["kruise-manager", "kruise-rs"].iter().any(|own| entry["manager"] == *own);
+    let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     object["metadata"]["annotations"][labels::DISTRIBUTED_HASH] != content.hash
-        || (is_made_immutable && (is_other("data") || is_other("binaryData")))
+        || (writers.any(|entry| !is_own(entry)) && (is_other("data") || is_other("binaryData")))
 }
 
 /// The JSON patch that makes a copy as it should be without having read it, the same for all copies. It fails unless the

@@ -419,7 +419,10 @@ fn an_immutable_copy_has_to_be_made_anew_for_another_content_and_not_for_what_ad
     let (fixed, free) = (of(true, "v", "1"), of(false, "v", "1"));
     let immutable = json!({"immutable": true});
     let data = json!({"data": {"k": "x"}});
-    let both = json!({"immutable": true, "data": {"k": "x"}});
+    let both = |managers: &[&str]| {
+        let entries: Vec<Value> = managers.iter().map(|manager| json!({"manager": manager})).collect();
+        json!({"immutable": true, "data": {"k": "x"}, "metadata": {"managedFields": entries}})
+    };
     for (what, there, change, wanted, is_replaced) in [
         ("nothing", &fixed, json!({}), &fixed, false),
         ("other labels", &fixed, json!({}), &of(true, "v", "2"), false),
@@ -427,7 +430,9 @@ fn an_immutable_copy_has_to_be_made_anew_for_another_content_and_not_for_what_ad
         ("no longer immutable", &fixed, json!({}), &free, true),
         ("other data of one that is not", &free, json!({}), &of(true, "w", "1"), false),
         ("somebody made it immutable", &free, immutable, &free, false),
-        ("and has changed it before", &free, both, &free, true),
+        ("and has changed it before", &free, both(&["kruise-manager", "kubectl-edit"]), &free, true),
+        ("admission made it immutable and wrote other data", &free, both(&["kruise-manager"]), &free, false),
+        ("somebody has put another one in its place", &fixed, both(&["kubectl-replace"]), &fixed, true),
         ("admission wrote other data", &fixed, data, &fixed, false),
     ] {
         let there = changed(stored(there), change);

@@ -277,10 +277,14 @@ impl<T: Clone + AsRef<str>> Index<T> {
         sorted(places.into_iter().flatten().flat_map(|there| there.of(labels)))
     }
 
-    /// Those that may be for some Pod of these namespaces, by name, each once.
-    pub fn of_namespaces<'a>(&self, namespaces: impl IntoIterator<Item = &'a str>) -> Vec<T> {
+    /// Those of the wanted ones that may be for some Pod of these namespaces, by name, each once.
+    pub fn of_namespaces<'a>(
+        &self,
+        namespaces: impl IntoIterator<Item = &'a str>,
+        is_wanted: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
         let there = namespaces.into_iter().filter_map(|namespace| self.by_namespace.get(namespace));
-        sorted(there.chain([&self.anywhere]).flat_map(ByLabel::all))
+        sorted(there.chain([&self.anywhere]).flat_map(ByLabel::all).filter(|set| is_wanted(set)))
     }
 
     /// The namespaces in which there may be Pods for any of them; None: all.
@@ -451,9 +455,12 @@ mod tests {
         assert_eq!(candidates(&index, "shop", json!({"app": "db"})), ["exists", "shop"]);
         assert_eq!(candidates(&index, "other", json!({})), ["exists"]);
         assert_eq!(index.namespaces(), None);
-        let of = |namespace: &str| index.of_namespaces([namespace]).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let of = |namespace: &str| {
+            index.of_namespaces([namespace], |_| true).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
         assert_eq!((of("shop").join(" "), of("other").join(" ")), ("exists shop z".into(), "exists z".into()));
-        assert_eq!(index.of_namespaces(["shop", "bank"]).len(), 4, "each once");
+        assert_eq!(index.of_namespaces(["shop", "bank"], |_| true).len(), 4, "each once");
+        assert_eq!(index.of_namespaces(["shop", "bank"], |set| **set == *"z").len(), 1, "the wanted one");
         assert_eq!((index.get("shop").map(|set| &**set), index.get("nobody")), (Some("shop"), None));
         index.remove("z");
         index.remove("exists");

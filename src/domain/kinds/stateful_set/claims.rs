@@ -39,8 +39,10 @@ pub enum Growth {
     AwaitsMount(Timestamp),
     /// It has to ask for more, and may not before it is bound to a volume.
     Unbound,
-    /// It cannot get there: why, and what a user can do.
+    /// It cannot get there while its StorageClass is as it is: why, and what a user can do.
     Refused(String),
+    /// It has another shape than its template, which no StorageClass mends: what a user can do.
+    Misshapen(String),
     /// It has asked and will never get it: why, and what a user can do.
     Infeasible(String),
 }
@@ -50,7 +52,7 @@ pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Optio
     let name = claim.name();
     let Some(wanted) = template.storage else { return Growth::Fits };
     if !template.has_shape_of(claim) {
-        return Growth::Refused(format!(
+        return Growth::Misshapen(format!(
             "claim {name} differs from its template in storageClassName or accessModes, which cannot be changed; delete the claim and its Pod, and both are created again"
         ));
     }
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(growth(&template, &claim("data-web-0", "20Gi", "20Gi"), None), Growth::Fits);
         assert_eq!(growth(&template, &SizedClaim { capacity: None, ..asked }, None), Growth::Fits, "not bound yet");
         let shaped = SizedClaim { storage_class: Some("slow".into()), ..ten.clone() };
-        assert!(matches!(growth(&template, &shaped, Some(true)), Growth::Refused(_)));
+        assert!(matches!(growth(&template, &shaped, Some(true)), Growth::Misshapen(_)));
         let unnamed = SizedClaim { storage_class: None, ..ten };
         assert_eq!(growth(&template, &unnamed, Some(true)), Growth::Ask);
         let unbound = SizedClaim { capacity: None, ..unnamed };

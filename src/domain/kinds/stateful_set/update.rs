@@ -47,6 +47,7 @@ struct Claims {
     awaits_mount: Option<Mount>,
     unbound: Option<String>,
     refused: Option<String>,
+    misshapen: Option<String>,
     infeasible: Option<String>,
     /// How long the one that has waited longest has been asked to grow, or has grown.
     waited: Duration,
@@ -217,7 +218,7 @@ impl Rollout<'_, '_> {
         let claims = self.claims.remove(&pod.ordinal).unwrap_or_default();
         let is_outdated = self.is_outdated(pod);
         let charge = Charge::of(pod);
-        if let Some(why) = claims.infeasible.as_ref().or(claims.refused.as_ref()) {
+        if let Some(why) = claims.infeasible.as_ref().or(claims.refused.as_ref()).or(claims.misshapen.as_ref()) {
             // Its update goes on: it waits for nothing that would come.
             plan.impossible("FailedUpdatePVC", why.clone());
         }
@@ -369,6 +370,7 @@ impl Rollout<'_, '_> {
                 }
                 Growth::Unbound => found.unbound = found.unbound.or(Some(name)),
                 Growth::Refused(why) => found.refused = found.refused.or(Some(why)),
+                Growth::Misshapen(why) => found.misshapen = found.misshapen.or(Some(why)),
                 Growth::Infeasible(why) => found.infeasible = found.infeasible.or(Some(why)),
             }
         }

@@ -393,8 +393,10 @@ fn available_places(child: &ChildSeen, replicas: i32) -> Option<BTreeSet<i32>> {
 fn deployment(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) -> WaveDeployment {
     let SubsetWorkload { subset, child, replicas, compensated, .. } = *workload;
     let unschedulable = workload.unschedulable(spec);
+    // Where new Pods find no place none comes before an old one goes, whatever surge the template asks for.
+    let least = i32::from(child.is_some_and(|child| child.pods.updated_unplaced > 0));
     // What is not compensated uses up its own limit, but no more than the budget.
-    let limit = spec.template.limit(replicas).saturating_add(unschedulable - compensated);
+    let limit = spec.template.limit(replicas).max(least).saturating_add(unschedulable - compensated);
     let Some(child) = child else {
         // Its Pods are down, and nothing of it rolls: one that cannot be made holds up the others by what it lacks alone.
         let updated_available = replicas;

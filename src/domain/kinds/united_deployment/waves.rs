@@ -104,7 +104,8 @@ impl WaveDeployment {
 
     /// How many Pods it has out of service at the worst.
     fn charge(&self) -> i32 {
-        if self.is_rolling() { self.down().max(self.permitted) } else { self.down() }
+        // One in the middle of an older roll-out goes on with that until it is written.
+        if self.is_rolling() || self.rolls_before { self.down().max(self.permitted) } else { self.down() }
     }
 
     /// Whether Pods that find no place use up all that it may have out of service, at most so many: it does not get on by itself.
@@ -301,6 +302,11 @@ mod tests {
 
     #[test]
     fn deployments_that_roll_beside_each_other_share_the_budget() {
+        // A third revision comes while two are in the middle of the second.
+        let held = WaveDeployment { replicas: 4, available: 3, limit: 3, permitted: 1, ..WaveDeployment::default() };
+        let held = WaveDeployment { rolls_before: true, ..held };
+        let before = WaveDeployment { available: 4, limit: 4, permitted: 2, ..held };
+        assert_eq!(turns(3, &[held, before]), [DeploymentTurn::Rolls(1), DeploymentTurn::Waits]);
         use DeploymentTurn::Rolls;
         let one = |available: i32, permitted: i32| WaveDeployment {
             replicas: 4,

@@ -266,9 +266,10 @@ impl Member {
         part.names().into_iter().find(|twin| twin != working)
     }
 
-    /// Whether one of its containers cannot run.
-    fn is_broken(&self) -> bool {
-        self.images.values().any(|image| image.starts_with("bad"))
+    /// Whether one of its containers cannot run that is none of this SidecarSet's.
+    fn is_broken_besides(&self, set: &Wanted) -> bool {
+        let own = set.names();
+        self.images.iter().any(|(name, image)| image.starts_with("bad") && !own.contains(name))
     }
 
     fn runs_all(&self, set: &Wanted) -> bool {
@@ -745,7 +746,10 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
     let waiting = managed.iter().filter(may).count();
     let left = (managed.len() - set.kept(managed.len())).saturating_sub(updated);
     if !set.not_update && !set.paused {
-        ask(waiting.min(left) == 0, format!("{waiting} Pods wait, and {left} may be updated"));
+        // What has the containers as they are now and is not ready for another reason uses up the limit.
+        let broken = managed.iter().filter(|pod| is_updated(pod) && !pod.serves).count();
+        let is_held = broken >= set.limit(managed.len());
+        ask(is_held || waiting.min(left) == 0, format!("{waiting} Pods wait, and {left} may be updated"));
     }
     for pod in managed.iter().filter(|pod| !set.not_update && !set.paused && !now.refused.contains(&pod.key)) {
         let said = pod.upgradable.get(set.name);
@@ -754,7 +758,7 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
         ask(!(is_fixed(pod) && is_selected) || said == Some(&false), format!("its condition does not say so: {pod:?}"));
     }
     // What another SidecarSet keeps broken cannot be mended by this one.
-    let is_mended = |pod: &Member| !now.refused.contains(&pod.key) && !pod.is_broken();
+    let is_mended = |pod: &Member| !now.refused.contains(&pod.key) && !pod.is_broken_besides(set);
     for pod in managed.iter().filter(|pod| is_updated(pod) && is_mended(pod)) {
         ask(pod.has_images(set), format!("it has other images: {pod:?}"));
         ask(set.not_update || pod.is_ready(set), format!("it is not ready, or both twins run: {pod:?}"));

@@ -41,6 +41,7 @@ pub(crate) fn node(name: &str) -> Node {
         is_selected: true,
         zone: String::new(),
         not_ready_since: None,
+        saw_outage_begin: false,
         is_silent: false,
         is_joining: false,
         cordoned: None,
