@@ -25,7 +25,6 @@ mod tests;
 
 use std::{
     collections::BTreeSet,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -95,8 +94,8 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "sidecarset-controller";
 /// When to look again for the node of a Pod that no watch has brought.
 const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
-/// The shortest time between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which
-/// are written a second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
+/// Between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which are written a
+/// second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
 const AT_REST: Duration = Duration::from_secs(1);
 
 struct Controller {
@@ -127,8 +126,8 @@ struct SidecarMemory {
     generation: i64,
     /// How many Pods have its containers.
     pods: usize,
-    /// Until when news of Pods wait, if the last pass had nothing to do with any.
-    rests_until: Option<Duration>,
+    /// When the last pass ended, if nothing was to be done with any Pod.
+    rests_since: Option<Duration>,
     /// Its revisions.
     seen: LastRevisions,
     /// UIDs of the Pods whose lack of them an event has reported.
@@ -141,17 +140,9 @@ struct SidecarMemory {
 impl SidecarMemory {
     /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
     fn pause(&self, now: Duration) -> Duration {
-        let rest = self.rests_until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
+        let rest = self.rests_since.map_or(Duration::ZERO, |since| AT_REST.saturating_sub(now.saturating_sub(since)));
         wake::pause(self.pods).max(rest)
     }
-}
-
-/// [`AT_REST`] and up to half as much, of each SidecarSet always the same: so the passes of those that have the same Pods do not
-/// stay at the same moment.
-fn rest_of(set: &str) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    set.hash(&mut hasher);
-    AT_REST + Duration::from_millis(hasher.finish() % 500)
 }
 
 /// A SidecarSet in one pass.
@@ -322,8 +313,7 @@ impl Controller {
         }
         let is_repairing = matches!(facts.repair, Some(status::Repair::UnderWay(_)));
         if plan.is_at_rest() && !is_repairing && !pass.again && pass.error.is_none() {
-            let until = clock::now().mono + rest_of(&job.spec.name);
-            self.memories.with(&job.key, |memory| memory.rests_until = Some(until));
+            self.memories.with(&job.key, |memory| memory.rests_since = Some(clock::now().mono));
         }
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
@@ -333,7 +323,7 @@ impl Controller {
         self.memories.enter(&job.key, job.set.uid());
         let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
-            memory.rests_until = None;
+            memory.rests_since = None;
             memory.turns.retain(|turn| observed.pods.contains_key(turn.pod()));
             let recorded = usize::try_from(job.before.not_upgradable_pods).unwrap_or_default();
             memory.not_upgradable.get_or_insert(recorded);

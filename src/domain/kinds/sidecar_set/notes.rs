@@ -4,13 +4,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    marker::PhantomData,
 };
 
 use jiff::Timestamp;
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{self, DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::{Map, Value};
 
@@ -48,80 +47,39 @@ pub struct Note {
 /// Notes by SidecarSet, as one annotation holds them.
 pub type Notes = BTreeMap<String, Note>;
 
-/// A [`Note`] without what other releases have added. A pass reads the notes of every Pod, and each Pod has those of all its
-/// SidecarSets: serde collects the rest of a note several times as slowly as it reads its fields.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct KnownNote {
-    #[serde(deserialize_with = "null::as_default")]
-    update_timestamp: String,
-    #[serde(deserialize_with = "null::as_default")]
-    hash: String,
-    #[serde(deserialize_with = "null::as_default")]
-    sidecar_set_name: String,
-    #[serde(deserialize_with = "null::as_default")]
-    sidecar_list: Vec<String>,
-    #[serde(deserialize_with = "null::as_default")]
-    controller_revision: String,
-}
-
-impl From<KnownNote> for Note {
-    fn from(known: KnownNote) -> Self {
-        Self {
-            update_timestamp: known.update_timestamp,
-            hash: known.hash,
-            sidecar_set_name: known.sidecar_set_name,
-            sidecar_list: known.sidecar_list,
-            controller_revision: known.controller_revision,
-            rest: Map::new(),
-        }
-    }
-}
-
-/// What stands in an annotation that may be in the older form, a hash by name. `N` is [`Note`] or [`KnownNote`].
-enum Stored<N> {
+/// What stands in an annotation that may be in the older form, a hash by name.
+enum Stored {
     Hash(String),
-    Note(N),
+    Note(Note),
 }
 
-impl<N: Into<Note>> Stored<N> {
+impl Stored {
     fn note(self, set: &str) -> Note {
         match self {
-            Self::Note(note) => note.into(),
+            Self::Note(note) => note,
             Self::Hash(hash) => Note { hash, sidecar_set_name: set.to_owned(), ..Note::default() },
         }
     }
 }
 
 /// Without the copy by which serde tries one form after the other.
-impl<'de, N: Deserialize<'de>> Deserialize<'de> for Stored<N> {
+impl<'de> Deserialize<'de> for Stored {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<N>(PhantomData<N>);
-        impl<'de, N: Deserialize<'de>> Visitor<'de> for Either<N> {
-            type Value = Stored<N>;
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Stored;
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a hash, or an object with one")
             }
-            fn visit_str<E: de::Error>(self, hash: &str) -> Result<Stored<N>, E> {
+            fn visit_str<E: de::Error>(self, hash: &str) -> Result<Stored, E> {
                 Ok(Stored::Hash(hash.to_owned()))
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Stored<N>, A::Error> {
-                N::deserialize(MapAccessDeserializer::new(map)).map(Stored::Note)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Stored, A::Error> {
+                Note::deserialize(MapAccessDeserializer::new(map)).map(Stored::Note)
             }
         }
-        deserializer.deserialize_any(Either(PhantomData))
+        deserializer.deserialize_any(Either)
     }
-}
-
-/// What stands in one of the two annotations with hashes, by SidecarSet.
-fn stored<N: DeserializeOwned>(
-    annotations: &Map<String, Value>,
-    key: &str,
-) -> Result<BTreeMap<String, Option<Stored<N>>>, Invalid> {
-    let Some(text) = text(annotations, key) else { return Ok(BTreeMap::new()) };
-    let stored: Option<BTreeMap<String, Option<Stored<N>>>> = serde_json::from_str(text)
-        .map_err(|error| Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}")))?;
-    Ok(stored.unwrap_or_default())
 }
 
 /// Reads one of the two annotations with hashes.
@@ -129,14 +87,19 @@ fn stored<N: DeserializeOwned>(
 /// # Errors
 /// It has neither of its two forms.
 pub fn notes(annotations: &Map<String, Value>, key: &str) -> Result<Notes, Invalid> {
-    let notes = stored::<Note>(annotations, key)?.into_iter();
-    Ok(notes.filter_map(|(name, stored)| stored.map(|stored| (name.clone(), stored.note(&name)))).collect())
+    let Some(text) = text(annotations, key) else { return Ok(Notes::new()) };
+    let stored: Option<BTreeMap<String, Option<Stored>>> = serde_json::from_str(text)
+        .map_err(|error| Invalid(format!("annotation {key}: want a JSON object of hashes by SidecarSet: {error}")))?;
+    let note = |(name, stored): (String, Option<Stored>)| {
+        let note = stored?.note(&name);
+        Some((name, note))
+    };
+    Ok(stored.unwrap_or_default().into_iter().filter_map(note).collect())
 }
 
-/// The same of one SidecarSet, without what other releases have added.
+/// The same of one SidecarSet.
 fn notes_of(annotations: &Map<String, Value>, key: &str, set: &str) -> Result<Notes, Invalid> {
-    let note = stored::<KnownNote>(annotations, key)?.remove(set).flatten();
-    Ok(note.map(|stored| (set.to_owned(), stored.note(set))).into_iter().collect())
+    Ok(notes(annotations, key)?.remove_entry(set).into_iter().collect())
 }
 
 /// What is noted of one SidecarSet in both annotations.
@@ -181,7 +144,7 @@ impl PodNotes {
         })
     }
 
-    /// Reads them, and keeps what they say of one SidecarSet, without what other releases have added.
+    /// Reads them, and keeps what they say of one SidecarSet.
     ///
     /// # Errors
     /// An annotation has not the form that it should have, also where it tells of others.
@@ -370,8 +333,7 @@ mod tests {
         let all = PodNotes::read(&annotations).unwrap();
         for set in ["a", "b", "c", "d", "none"] {
             let one = PodNotes::of_set(&annotations, set).unwrap();
-            let known = all.hashes.get(set).map(|note| Note { rest: Map::new(), ..note.clone() });
-            assert_eq!(one.hashes.get(set), known.as_ref());
+            assert_eq!(one.hashes.get(set), all.hashes.get(set));
             assert_eq!(one.hashes_without_image.get(set), all.hashes_without_image.get(set));
             assert_eq!((one.injected.contains(set), &one.working), (all.injected.contains(set), &all.working));
             assert!(one.hashes.len() <= 1 && one.injected.len() <= 1, "of others nothing is kept");

@@ -746,8 +746,8 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
     let waiting = managed.iter().filter(may).count();
     let left = (managed.len() - set.kept(managed.len())).saturating_sub(updated);
     if !set.not_update && !set.paused {
-        // What has the containers as they are now and is not ready for another reason uses up the limit.
-        let broken = managed.iter().filter(|pod| is_updated(pod) && !pod.serves).count();
+        // A Pod that is updated, and that another SidecarSet keeps broken, uses up the limit.
+        let broken = managed.iter().filter(|pod| is_updated(pod) && pod.is_broken_besides(set)).count();
         let is_held = broken >= set.limit(managed.len());
         ask(is_held || waiting.min(left) == 0, format!("{waiting} Pods wait, and {left} may be updated"));
     }
