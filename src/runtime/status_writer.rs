@@ -47,6 +47,15 @@ impl<K> Outcome<K> {
             Self::Unchanged | Self::Written(_) | Self::Gone => None,
         }
     }
+
+    /// The same for what is done next with the version that was looked at: that is no longer the last one if this has written
+    /// one, so look again at once.
+    pub fn look_again(&self) -> Option<Duration> {
+        match self {
+            Self::Written(_) => Some(Duration::ZERO),
+            other => other.look_after(),
+        }
+    }
 }
 
 /// A status as JSON, for [`StatusWriter::write`]: an object without one has no field at all, so that zeros too are written

@@ -243,7 +243,7 @@ impl Controller {
         if let Some(status) = for_newer_generation(job) {
             let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
             let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, false, clock::now()).await?;
-            if let Some(after) = outcome.look_after() {
+            if let Some(after) = outcome.look_again() {
                 return Ok(Requeue::After(after));
             }
         }

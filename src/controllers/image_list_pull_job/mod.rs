@@ -225,7 +225,7 @@ impl Controller {
         if let Some(status) = list::for_newer_generation(list, spec, &children, clock::now()) {
             let recorded = (&json_of(list.status.as_ref())?, &json_of(Some(&status))?);
             let outcome = self.status.write((&self.api(key), &self.lists), list, recorded, false, clock::now()).await?;
-            if let Some(after) = outcome.look_after() {
+            if let Some(after) = outcome.look_again() {
                 return Ok(Requeue::After(after));
             }
         }

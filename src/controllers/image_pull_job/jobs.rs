@@ -8,7 +8,7 @@ use std::{
 
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -38,6 +38,7 @@ use crate::{
         apply::code,
         clock,
         events::reference,
+        expiry,
         metrics::ResultLabels,
         queue::Requeue,
         status_writer::{Outcome, json_of},
@@ -126,7 +127,7 @@ impl Controller {
             let recorded = (&json_of(recorded)?, &json_of(Some(&status))?);
             let outcome = self.status.write((&api, &self.jobs), job, recorded, false, clock::now()).await?;
             self.note_again(&key);
-            if let Some(after) = outcome.look_after() {
+            if let Some(after) = outcome.look_again() {
                 return Ok(Requeue::After(after));
             }
         }
@@ -137,15 +138,7 @@ impl Controller {
             return Ok(Requeue::After(left));
         }
         tracing::info!(job = %key, "deleting it, its time to live is over");
-        // Its user may have prolonged it a moment ago.
-        let resource_version = job.metadata.resource_version.clone();
-        let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        match api.delete(&key.name, &parameters).await {
-            Err(error) if code(&error) == Some(409) => self.read_again(&key).await,
-            Err(error) if code(&error) != Some(404) => Err(error),
-            _ => Ok(Requeue::Await),
-        }
+        expiry::delete(&api, job).await
     }
 
     /// The nodes of a job in the order in which they begin, each with how far it is.
