@@ -14,9 +14,11 @@ use kube::{
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Deserialize;
 
-use crate::k8s::account;
+use crate::k8s::{account, time::doubled};
 
 const AGAIN: Duration = Duration::from_secs(60 * 60);
+/// After the first look that failed; twice as long after each further one. Some fail for good: a newer release has renamed a
+/// policy, and its RBAC rules no longer name the old one.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// A ValidatingAdmissionPolicy.
@@ -50,17 +52,20 @@ fn resource(kind: &str, plural: &str) -> ApiResource {
 /// Looks for `policies` now and every hour, and reports those that are not there, not bound, or name another
 /// account. Never ends.
 pub async fn watch(client: Client, policies: Vec<&'static str>, missing: Gauge) {
+    let mut failures = 0_u32;
     loop {
         let wait = match look(&client, &policies).await {
             Ok((username, problems)) => {
                 missing.set(i64::try_from(problems.len()).unwrap_or(i64::MAX));
                 report(&username, &problems);
+                failures = 0;
                 AGAIN
             }
             Err(error) => {
                 tracing::warn!(%error, "looking for the admission policies over this process's account");
-                // One that a newer release has renamed: its rights no longer have this name.
-                if super::apply::code(&error) == Some(403) { AGAIN } else { RETRY }
+                let pause = doubled(RETRY, failures, AGAIN);
+                failures = failures.saturating_add(1);
+                pause
             }
         };
         tokio::time::sleep(wait).await;
@@ -120,9 +125,32 @@ fn problem(name: &str, username: &str, policy: Option<&Policy>, binding: Option<
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::runtime::lock;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_refused_for_good_is_repeated_less_and_less() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let times = asked.clone();
+        let server = tower::service_fn(move |_: http::Request<Body>| {
+            lock(&times).push(tokio::time::Instant::now());
+            let status = json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no"});
+            let answer = http::Response::builder().status(403).header("content-type", "application/json");
+            let answer = answer.body(Body::from(status.to_string().into_bytes())).map_err(std::io::Error::other);
+            std::future::ready(answer)
+        });
+        let watch = watch(Client::new(server, "default"), vec!["p"], Gauge::default());
+        let over = tokio::time::timeout(Duration::from_secs(4 * 60 * 60), watch).await;
+        assert!(over.is_err(), "it never ends");
+        let asked = lock(&asked).clone();
+        let pauses: Vec<u64> = asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+        assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
+    }
 
     #[test]
     fn an_account_that_no_policy_names_is_reported() {
