@@ -58,6 +58,8 @@ pub struct Common {
     searched: Option<i64>,
     /// When the built-in object of the same name was not there.
     alone: Option<Duration>,
+    /// When it was last looked for beside steps.
+    looked_ahead: Option<Duration>,
     /// The generation for which steps were taken last.
     begun: Option<i64>,
     /// By what single Pods are refreshed, while there are so many that a pass over all of them takes its time.
@@ -179,9 +181,15 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     pub async fn look_ahead(&self, key: &ObjectKey, of: (&LabelSelector, &Value)) {
         let now = clock::now().mono;
         let is_half_over = |since: Duration| now.saturating_sub(since) >= STEPS_PAUSE / 2;
-        if self.with(key, |memory| memory.alone).is_some_and(is_half_over)
-            && let Ok(overlaps) = self.overlaps(key, of).await
-        {
+        let is_due = self.with(key, |memory| {
+            // One without an answer is not repeated by every pass.
+            let is_due = memory.alone.is_some_and(is_half_over) && memory.looked_ahead.is_none_or(is_half_over);
+            if is_due {
+                memory.looked_ahead = Some(now);
+            }
+            is_due
+        });
+        if is_due && let Ok(overlaps) = self.overlaps(key, of).await {
             self.with(key, |memory| memory.alone = (!overlaps).then_some(now));
         }
     }
