@@ -74,16 +74,19 @@ impl NodeView {
     pub fn can_run_daemon(&self) -> bool {
         !self.is_virtual() && self.labels.get(OS) != Some("windows")
     }
-    /// Takes over since when the node has not been Ready from the version before, unless it was Ready in between. Between a
-    /// version and one of a list others may be missing: there only an unchanged condition says that it was not.
+    /// Keeps the beginning of an outage that the version before already had. Between a version and one from a list the node may
+    /// have been Ready; there the outage goes on only if the condition has not changed.
     pub fn goes_on_from(&mut self, before: &Self, is_listed: bool) {
-        let is_same_node = self.metadata.uid == before.metadata.uid;
-        self.saw_outage_begin = !self.ready && is_same_node && !is_listed && before.ready;
-        let lasts =
-            !self.ready && !before.ready && is_same_node && (!is_listed || self.ready_since == before.ready_since);
-        if lasts && let Some(first) = before.not_ready_since {
-            self.not_ready_since = Some(first);
-            self.saw_outage_begin = before.saw_outage_begin;
+        if self.ready || self.metadata.uid != before.metadata.uid {
+            return;
+        }
+        if before.ready {
+            self.saw_outage_begin = !is_listed;
+            return;
+        }
+        let lasts = !is_listed || self.ready_since == before.ready_since;
+        if lasts && before.not_ready_since.is_some() {
+            (self.not_ready_since, self.saw_outage_begin) = (before.not_ready_since, before.saw_outage_begin);
         }
     }
     /// Whether both are the same but for their resourceVersion, as after a heartbeat.

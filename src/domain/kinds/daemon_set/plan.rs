@@ -330,13 +330,15 @@ impl<'a> Slot<'a> {
     /// that has not worked for longer than that is held against the node too.
     fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64) -> bool {
         let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds);
-        self.pods.iter().filter(|pod| !pod.was_made_in_outage(not_ready_since)).any(|pod| {
-            let begun = [pod.created, pod.updated_at].into_iter().flatten().max();
-            let unready = pod.unready_since.filter(|_| !self.node.saw_outage_begin);
-            let unready = unready.map_or(not_ready_since, Timestamp::as_second);
-            let first = not_ready_since.min(unready);
-            begun.is_some_and(|begun| begun.as_second() <= not_ready_since && first - begun.as_second() <= suspect)
-        })
+        let earliest = |pod: &Pod| match pod.unready_since {
+            Some(unready) if !self.node.saw_outage_begin => unready.as_second().min(not_ready_since),
+            _ => not_ready_since,
+        };
+        let is_suspect = |pod: &Pod| {
+            let begun = [pod.created, pod.updated_at].into_iter().flatten().max().map(Timestamp::as_second);
+            begun.is_some_and(|begun| begun <= not_ready_since && earliest(pod) - begun <= suspect)
+        };
+        self.pods.iter().any(|pod| !pod.was_made_in_outage(not_ready_since) && is_suspect(pod))
     }
 }
 

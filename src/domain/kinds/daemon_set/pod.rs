@@ -198,8 +198,8 @@ impl Pod {
         self.state.is_in_service() && self.is_live() && self.until_available.is_some()
     }
 
-    /// Whether it was made in the outage of its node that has lasted since then, in seconds. That may have been found to begin
-    /// later than it did; kubelet has not been back in between if it has not got to the Pod.
+    /// Whether it was made in the outage of its node that is known to last since then, in seconds. The outage may have begun
+    /// before. A Pod that kubelet has not touched proves that the node was not back in between.
     pub fn was_made_in_outage(&self, since: i64) -> bool {
         self.made_not_ready.is_some_and(|then| then >= since || self.is_untouched)
     }

@@ -210,27 +210,27 @@ pub fn patch(object: &Value, metadata: &ObjectMeta, content: &Content, of: Distr
     Some(patch)
 }
 
-/// Whether nobody can change a copy into what it should be: a Secret has another type, or the copy is immutable and its content
-/// has changed, or others have written to it. What admission makes of a new copy, which only we have written then, is no
-/// reason: it would be replaced for ever.
+/// Whether a copy has to be deleted and made anew: a Secret has another type, or the copy is immutable and either its content is
+/// outdated or somebody else has changed its data. Data that only admission changed is no reason: the next copy would look the
+/// same, without end.
 pub fn has_to_be_replaced(object: &Value, content: &Content) -> bool {
     let there = body_of(content.kind, object);
-    if there.get("type") != content.body.get("type") {
-        return true;
-    }
-    if object["immutable"] != true || there == content.body {
-        return false;
-    }
     let is_other = |member: &str| there.get(member) != content.body.get(member);
+    let is_outdated = object["metadata"]["annotations"][labels::DISTRIBUTED_HASH] != content.hash;
+    let has_other_data = is_other("data") || is_other("binaryData");
+    let cannot_be_changed = object["immutable"] == true && there != content.body;
+    is_other("type") || cannot_be_changed && (is_outdated || has_other_data && is_written_by_others(object))
+}
+
+/// Whether another program than ours has written to an object, by its field managers: ours is the name of the process.
+fn is_written_by_others(object: &Value) -> bool {
     let is_own = |entry: &Value| ["kruise-manager", "kruise-rs"].iter().any(|own| entry["manager"] == *own);
-    let mut writers = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-    object["metadata"]["annotations"][labels::DISTRIBUTED_HASH] != content.hash
-        || (writers.any(|entry| !is_own(entry)) && (is_other("data") || is_other("binaryData")))
+    object["metadata"]["managedFields"].as_array().into_iter().flatten().any(|entry| !is_own(entry))
 }
 
 /// The JSON patch that makes a copy as it should be without having read it, the same for all copies. It fails unless the
-/// object is a copy as [`new`] makes it, of the same type and not immutable, unless it stays so: labels and annotations of
-/// others stay, and what finalizers lack is for [`patch`], which sees the answer.
+/// object is a copy as [`new`] makes it, has the same type, and is not immutable where the content is mutable. Labels and
+/// annotations of others stay. Missing finalizers are added by [`patch`], which sees the answer.
 pub fn renewal(content: &Content, of: Distributor<'_>) -> Value {
     let annotation = |key: &str| format!("/metadata/annotations/{}", escaped(key));
     let operation = |op: &str, path: String, value: Value| json!({"op": op, "path": path, "value": value});

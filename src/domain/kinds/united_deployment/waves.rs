@@ -129,39 +129,67 @@ pub enum DeploymentTurn {
 /// One that is held up by Pods without a place, perhaps for ever, does not hold up the others: they go with what it leaves, and
 /// share the budget with it when it goes on.
 pub fn turns(budget: i32, deployments: &[WaveDeployment]) -> Vec<DeploymentTurn> {
-    let down: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.down()));
-    let mut charged: i32 = deployments.iter().fold(0, |sum, one| sum.saturating_add(one.charge()));
-    let is_unseen = deployments.iter().any(|one| one.is_rolling() && one.is_unseen);
-    let limit = |one: &WaveDeployment, charged: i32| {
-        let has_rolled = one.is_on_update && !one.is_rolling();
-        let elsewhere = if has_rolled { down - one.down() } else { charged - one.charge() };
-        // A permission that has just been taken back may still be used.
-        let own = if is_unseen && one.is_rolling() { one.limit.min(one.permitted.max(1)) } else { one.limit };
-        own.min(budget.saturating_sub(elsewhere).max(1))
-    };
-    // Nothing of it runs, or others have left room.
-    let has_room = |one: &WaveDeployment| one.available == 0 || down - one.down() < budget;
-    let first = |is: &dyn Fn(&WaveDeployment) -> bool| deployments.iter().position(is);
-    let waits = |one: &WaveDeployment| !one.is_on_update && one.replicas > 0;
-    let gets_on = |one: &WaveDeployment| one.is_rolling() && !one.is_held_up(limit(one, charged));
-    let is_rolling = deployments.iter().any(gets_on);
-    let is_stuck = first(&|one| waits(one) && has_room(one)).is_none();
-    let mends = || first(&|one| is_stuck && waits(one) && one.down() > 0);
-    let goes_on = first(&|one| one.rolls_before).or_else(mends).filter(|_| !is_rolling);
+    let mut whole = Whole::of(budget, deployments);
+    let is_rolling = deployments.iter().any(|one| one.is_rolling() && !one.is_held_up(whole.limit(one)));
+    let goes_on = if is_rolling { None } else { whole.goes_on(deployments) };
     let mut is_taken = is_rolling || goes_on.is_some();
-    let mut one = |(index, deployment): (usize, &WaveDeployment)| {
-        let is_next = !deployment.is_on_update && goes_on != Some(index);
-        if is_next && (is_taken || !has_room(deployment)) {
-            return DeploymentTurn::Waits;
+    let mut turns = Vec::with_capacity(deployments.len());
+    for (index, one) in deployments.iter().enumerate() {
+        let is_next = !one.is_on_update && goes_on != Some(index);
+        if is_next && (is_taken || !whole.has_room(one)) {
+            turns.push(DeploymentTurn::Waits);
+            continue;
         }
-        is_taken |= is_next && deployment.replicas > 0;
-        let limit = limit(deployment, charged);
-        if !deployment.is_on_update || deployment.is_rolling() {
-            charged = charged.saturating_add((limit - deployment.charge()).max(0));
+        is_taken |= is_next && one.replicas > 0;
+        let limit = whole.limit(one);
+        if !one.is_on_update || one.is_rolling() {
+            whole.charged = whole.charged.saturating_add((limit - one.charge()).max(0));
         }
-        DeploymentTurn::Rolls(limit)
-    };
-    deployments.iter().enumerate().map(&mut one).collect()
+        turns.push(DeploymentTurn::Rolls(limit));
+    }
+    turns
+}
+
+/// All Deployments together.
+struct Whole {
+    budget: i32,
+    /// Pods that are missing or not available.
+    down: i32,
+    /// Pods that count as out of service at the worst.
+    charged: i32,
+    /// One of those that roll may still go by an older permission.
+    is_unseen: bool,
+}
+
+impl Whole {
+    fn of(budget: i32, deployments: &[WaveDeployment]) -> Self {
+        let sum =
+            |of: fn(&WaveDeployment) -> i32| deployments.iter().fold(0_i32, |sum, one| sum.saturating_add(of(one)));
+        let is_unseen = deployments.iter().any(|one| one.is_rolling() && one.is_unseen);
+        Self { budget, down: sum(WaveDeployment::down), charged: sum(WaveDeployment::charge), is_unseen }
+    }
+
+    /// Whether nothing of it runs, or others have left room.
+    fn has_room(&self, one: &WaveDeployment) -> bool {
+        one.available == 0 || self.down - one.down() < self.budget
+    }
+
+    /// How many Pods it may have out of service.
+    fn limit(&self, one: &WaveDeployment) -> i32 {
+        let has_rolled = one.is_on_update && !one.is_rolling();
+        let elsewhere = if has_rolled { self.down - one.down() } else { self.charged - one.charge() };
+        // A permission that has just been taken back may still be used.
+        let own = if self.is_unseen && one.is_rolling() { one.limit.min(one.permitted.max(1)) } else { one.limit };
+        own.min(self.budget.saturating_sub(elsewhere).max(1))
+    }
+
+    /// The one that goes on while none rolls: from an older roll-out, or, where none has room, because the new template may mend it.
+    fn goes_on(&self, deployments: &[WaveDeployment]) -> Option<usize> {
+        let waits = |one: &WaveDeployment| !one.is_on_update && one.replicas > 0;
+        let is_stuck = !deployments.iter().any(|one| waits(one) && self.has_room(one));
+        let before = deployments.iter().position(|one| one.rolls_before);
+        before.or_else(|| deployments.iter().position(|one| is_stuck && waits(one) && one.down() > 0))
+    }
 }
 
 #[cfg(test)]
@@ -302,12 +330,12 @@ mod tests {
 
     #[test]
     fn deployments_that_roll_beside_each_other_share_the_budget() {
+        use DeploymentTurn::{Rolls, Waits};
         // A third revision comes while two are in the middle of the second.
         let held = WaveDeployment { replicas: 4, available: 3, limit: 3, permitted: 1, ..WaveDeployment::default() };
         let held = WaveDeployment { rolls_before: true, ..held };
         let before = WaveDeployment { available: 4, limit: 4, permitted: 2, ..held };
-        assert_eq!(turns(3, &[held, before]), [DeploymentTurn::Rolls(1), DeploymentTurn::Waits]);
-        use DeploymentTurn::Rolls;
+        assert_eq!(turns(3, &[held, before]), [Rolls(1), Waits]);
         let one = |available: i32, permitted: i32| WaveDeployment {
             replicas: 4,
             available,
