@@ -893,3 +893,11 @@ async fn dashboards_alerts_and_the_page_name_metrics_that_exist() {
         named.flat_map(metrics_in).filter(|name| !is_sample(name, &served, &registered)).collect();
     assert_none(&unknown, "docs/metrics.md names metrics that no role serves.");
 }
+
+/// Their output is piped into a deletion.
+#[test]
+fn the_commands_that_print_what_is_left_of_another_release_leave_out_the_binding_of_the_webhook() {
+    let page = read(&root().join("docs/how-to/upgrade.md"));
+    let filter = format!("| comm -23 - older | grep -v '/{}$'", crate::domain::deletion_protection::NAME);
+    assert!(page.contains(&filter), "{filter}");
+}

@@ -190,8 +190,8 @@ impl Spec {
     }
 }
 
-/// Whether a claim may be one of the set with this name, whatever its templates are called. Of each claim all sets of its
-/// namespace are asked, most of them in vain: their specs are not read for that.
+/// Whether a claim may be one of the set with this name, whatever its templates are called. A cheap check by name
+/// alone: every change of a claim asks all sets of its namespace, and few have it.
 pub fn may_have_claim(set: &str, claim: &str) -> bool {
     let Some((parent, ordinal)) = claim.rsplit_once('-') else { return false };
     ordinal.bytes().all(|byte| byte.is_ascii_digit())

@@ -55,8 +55,8 @@ impl<'a> Surroundings<'a> {
         Self { spec, annotations, api_server, is_host_process }
     }
 
-    /// Whether an API server of the cluster may refuse devices where `hostUsers` is false. They are at most one minor version
-    /// apart, and another one than has told its version may judge the Pod.
+    /// Whether an API server of the cluster may refuse devices where `hostUsers` is false. Another one than that which told
+    /// its version may judge the Pod, and may be one minor version newer.
     fn may_refuse_devices(&self) -> bool {
         self.api_server.is_none_or(|(major, minor)| (major, minor.saturating_add(1)) >= REFUSES_DEVICES)
     }

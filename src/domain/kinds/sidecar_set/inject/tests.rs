@@ -631,7 +631,8 @@ fn decision_36_what_is_dropped_or_refused_by_the_version_is_taken_out() {
 }
 
 /// What API servers before a version drop is taken out for them; what those from a version on refuse keeps a sidecar out of
-/// Pods for them alone. Of an API server whose version is not known both is feared.
+/// Pods for them alone. Where the version is not known, both precautions
+/// are taken.
 #[test]
 fn decision_36_the_version_of_the_api_server_decides_about_some_fields() {
     let claims = |names: &[&str]| -> Value {
