@@ -9,7 +9,7 @@ use crate::measure::median;
 use crate::paths::Paths;
 use crate::tools::UsedBy;
 use crate::versions::Pair;
-use crate::{bench, cluster, core_tests, deploy, product, suite, tools};
+use crate::{bench, cluster, core_tests, deploy, load, product, suite, tools};
 
 /// Restarts whose times are measured on each pair.
 const RESTARTS: usize = 32;
@@ -79,6 +79,8 @@ fn one(pair: &'static Pair) -> Seen {
 fn on_cluster(paths: &Paths, restart: &mut Option<f64>) -> Result<Vec<String>> {
     tools::install(paths, &[UsedBy::Tests])?;
     product::build(paths)?;
+    // restarts are measured beside the bare stops that it makes
+    load::build(paths)?;
     suite::build_tests(paths)?;
     cluster::up(paths, false)?;
     deploy::deploy(paths)?;
