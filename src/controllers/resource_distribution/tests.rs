@@ -1092,6 +1092,31 @@ async fn namespaces_wake_those_that_they_matter_to() {
     assert_eq!(woken(Some(&a), None), ["named"]);
 }
 
+/// Before anybody has looked at what is there in between, or seen that the first one has gone.
+#[tokio::test]
+async fn a_namespace_that_was_deleted_and_made_again_gets_its_secret_at_once() {
+    for is_seen in [true, false] {
+        let world = World::new();
+        world.namespaces(&["a"]);
+        world.distribution("d", in_namespaces(secret(), &["a"]));
+        world.settle("d").await;
+        assert_eq!(world.writes(), ["create a/secrets/s"]);
+        let there = || world.controller.namespaces.get(&ObjectKey::new("", "a")).unwrap();
+        let old = there();
+        world.delete("a/secrets/s");
+        world.namespace(json!({"metadata": {"name": "a", "uid": "another"}}));
+        let new = there();
+        let change = match is_seen {
+            true => Change::Deleted(&old),
+            false => Change::Applied { old: Some(&old), new: &new, initial: false },
+        };
+        world.controller.namespace_changed(&change);
+        assert!(world.controller.queue.begin().is_some(), "{is_seen}");
+        world.settle("d").await;
+        assert_eq!(world.writes(), ["create a/secrets/s"], "{is_seen}");
+    }
+}
+
 #[tokio::test]
 async fn one_that_goes_wakes_those_that_wait_for_its_name() {
     let world = World::new();
