@@ -16,6 +16,7 @@ use crate::{
     budgets::refusals::Refusals,
     controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
     domain::kinds::daemon_set::{
+        away::Departure,
         make,
         plan::{Action, Candidate, Outline, Plan, Remember, Turn},
     },
@@ -271,7 +272,7 @@ impl Controller {
                 let now = clock::now().mono;
                 let node = view.node_meant();
                 self.common.memories.with(&job.key, |memory| {
-                    memory.returns.insert(node.to_owned());
+                    memory.departures.insert(node.to_owned(), Departure::Otherwise);
                 });
                 self.common.memories.with(&job.key, |memory| match remember {
                     Remember::Nothing => {}
