@@ -22,12 +22,16 @@ use super::{
     watches::{ObjectKey, Store},
 };
 use crate::{
-    domain::workload::owner::OwnerRef,
+    api::apps::lifecycle::Lifecycle,
+    domain::{pod::lifecycle::LifecycleRules, workload::owner::OwnerRef},
     k8s::{
         path,
         pod::{PodObject, PodView},
     },
 };
+
+/// Attempts to delete a Pod that others write at the same time.
+const DELETIONS: usize = 3;
 
 /// Where a patch of a Pod goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +209,33 @@ impl PodControl {
     /// Those of the API server, but 404 and 409.
     pub async fn delete_seen(&self, pod: &PodView) -> kube::Result<bool> {
         stored::delete_version(&self.api(pod.namespace()), &self.pods, pod, pod.resource_version()).await
+    }
+
+    /// Deletes a Pod gracefully, unless its preDelete hook has taken hold of it since it was looked at. What else has
+    /// changed does not matter: kubelet writes the status all the time. False: the next pass decides again. A Pod that is
+    /// gone already counts as deleted.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn delete_unless_held(&self, pod: &PodView, hooks: &Lifecycle) -> kube::Result<bool> {
+        if !hooks.may_hold_deletion_yet(pod) {
+            return self.delete(pod).await.map(|()| true);
+        }
+        let mut seen = Arc::new(pod.clone());
+        for _ in 0..DELETIONS {
+            if self.delete_seen(&seen).await? {
+                return Ok(true);
+            }
+            // The refusal has brought the store up to date.
+            match self.pods.get(&ObjectKey::of(pod)) {
+                Some(newer) if newer.uid() == pod.uid() && !newer.is_deleting() => seen = newer,
+                _ => return Ok(true),
+            }
+            if hooks.holds_deletion(&*seen) {
+                return Ok(false);
+            }
+        }
+        Ok(false)
     }
 
     /// Evicts a Pod, of this version and no other. False: a budget or somebody else refuses. One that is gone counts as

@@ -9,12 +9,12 @@ use std::{
 
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
 };
 use serde_json::{Value, json};
 
-use super::{apply::code, clock, lock, pod_control::PodControl};
+use super::{apply::code, clock, lock, pod_control::PodControl, stored::only};
 use crate::{
     api::labels,
     domain::workload::{
@@ -172,14 +172,14 @@ impl PreDownloads {
         let names = lock(&self.known).by_owner.as_ref().and_then(|all| all.get(&owner.uid)).cloned();
         let api = self.jobs(&owner.namespace);
         for name in names.unwrap_or_default() {
-            // By its owner too: somebody may have made another one of that name.
-            let is_ours = match api.get_metadata_opt(&name).await? {
-                Some(job) => rules::is_of(&json!({"metadata": job.metadata}), &owner.uid),
-                None => false,
+            // By its owner and UID too: somebody may have made another one of that name, or make it now.
+            let found = api.get_metadata_opt(&name).await?;
+            let is_ours = |job: &PartialObjectMeta<DynamicObject>| {
+                rules::is_of(&json!({"metadata": job.metadata}), &owner.uid)
             };
-            if is_ours {
-                match api.delete(&name, &DeleteParams::background()).await {
-                    Err(error) if code(&error) != Some(404) => return Err(error),
+            if let Some(job) = found.filter(is_ours) {
+                match api.delete(&name, &only(job.metadata.uid.as_deref().unwrap_or_default())).await {
+                    Err(error) if !matches!(code(&error), Some(404 | 409)) => return Err(error),
                     _ => {}
                 }
             }

@@ -209,7 +209,7 @@ impl Controller {
         let (mut done, mut failure) = (false, None);
         for pod in failed.iter().take(wanted) {
             match self.delete_pod(job, pod).await {
-                Ok(()) => done = true,
+                Ok(_) => done = true,
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
@@ -302,22 +302,33 @@ impl Controller {
         Ok(true)
     }
 
-    /// Deletes a Pod, and the claims of its instance.
+    /// Deletes a Pod, and the claims of its instance. Both stay if its hook has taken hold of it again: the next pass sees
+    /// that.
     async fn delete(&self, job: &CloneSetJob, pod: &Arc<PodView>, seen: &CloneSetObjects) -> kube::Result<()> {
-        self.delete_pod(job, pod).await?;
+        if !self.delete_pod(job, pod).await? {
+            return Ok(());
+        }
         let id = id_of(pod);
         let is_its_own = |claim: &&Arc<ClaimView>| !id.is_empty() && claim.instance_id == id;
         let claims: Vec<Arc<ClaimView>> = seen.claims.iter().filter(is_its_own).cloned().collect();
         self.claim_control.delete_all(&claims).await
     }
 
-    async fn delete_pod(&self, job: &CloneSetJob, pod: &PodView) -> kube::Result<()> {
-        if let Err(error) = self.pods.delete(pod).await {
-            self.pods.warning(&job.owner, "FailedDelete", &format!("failed to delete pod {}: {error}", pod.name()));
-            return Err(error);
+    /// False: it stays, its hook has taken hold of it again.
+    async fn delete_pod(&self, job: &CloneSetJob, pod: &PodView) -> kube::Result<bool> {
+        let deleted = self.pods.delete_unless_held(pod, &job.spec.lifecycle).await;
+        match &deleted {
+            Ok(true) => {
+                let message = format!("succeed to delete pod {}", pod.name());
+                self.pods.normal(&job.owner, "SuccessfulDelete", &message);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let message = format!("failed to delete pod {}: {error}", pod.name());
+                self.pods.warning(&job.owner, "FailedDelete", &message);
+            }
         }
-        self.pods.normal(&job.owner, "SuccessfulDelete", &format!("succeed to delete pod {}", pod.name()));
-        Ok(())
+        deleted
     }
 
     fn report_limit(&self, job: &CloneSetJob, limited: i32) {

@@ -63,6 +63,15 @@ impl Server {
         self.quota.is_some_and(|quota| count().count() >= quota)
     }
 
+    /// Whether a Pod is not in the version that its deletion is for.
+    fn is_another_version(&self, path: &str, deletion: &Value) -> bool {
+        let (Some(pod), Some(version)) = (self.objects.get(path), deletion["preconditions"]["resourceVersion"].as_str())
+        else {
+            return false;
+        };
+        path.starts_with(NAMESPACE) && pod["metadata"]["resourceVersion"] != version
+    }
+
     fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
         let before = self.writes.len();
         let (code, answer) = self.answer_one(request, body);
@@ -173,6 +182,7 @@ impl Server {
                 *object = after.clone();
                 (200, after)
             }
+            "DELETE" if self.is_another_version(&path, &body) => refused(409),
             "DELETE" if self.is_graceful && self.objects.get(&path).is_some_and(runs) => {
                 let version = self.version.to_string();
                 let Some(ending) = self.objects.get_mut(&path) else { return refused(404) };

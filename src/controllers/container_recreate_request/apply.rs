@@ -5,7 +5,7 @@
 
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams, Preconditions, Request},
+    api::{Patch, PatchParams, Request},
 };
 use serde_json::{Value, json};
 
@@ -32,6 +32,7 @@ use crate::{
         clock,
         events::reference,
         metrics::ResultLabels,
+        stored::only_version,
         watches::ObjectKey,
     },
 };
@@ -134,9 +135,9 @@ impl Controller {
             Action::Complete { message, states } => self.complete(api, request, message, states).await,
             Action::Detach => self.detach(api, request).await.map(Some),
             Action::Delete => {
-                let preconditions = Preconditions { uid: request.metadata.uid.clone(), resource_version: None };
-                let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-                api.delete(&ObjectKey::of(request).name, &parameters).await?;
+                // Somebody may just have prolonged its time to live.
+                let (uid, version) = (request.metadata.uid.as_deref(), request.metadata.resource_version.as_deref());
+                api.delete(&ObjectKey::of(request).name, &only_version(uid.unwrap_or_default(), version)).await?;
                 Ok(None)
             }
             Action::LeaveBehind { condition, message } => {

@@ -53,6 +53,12 @@ impl Api {
         match *method {
             Method::GET => (200, object),
             Method::DELETE => {
+                let options: Value = serde_json::from_slice(body).unwrap();
+                let expected = &options["preconditions"]["resourceVersion"];
+                assert!(expected.is_string(), "a deletion that is not bound to a version: {options}");
+                if *expected != object["metadata"]["resourceVersion"] {
+                    return error(409);
+                }
                 self.objects.remove(base);
                 (200, object)
             }
@@ -437,6 +443,18 @@ async fn the_ttl_deletes_and_a_request_that_is_gone_waits_for_the_watch() {
     // The watch has not shown it yet: no loop, and the object does not come back when the watch delivers older versions.
     assert_eq!(fixture.reconcile().await, Requeue::Await);
     assert_eq!(fixture.controller.requests.len(), 1);
+}
+
+#[tokio::test]
+async fn a_request_whose_time_to_live_was_just_prolonged_is_kept() {
+    let changes = json!({"metadata": {"labels": {"crr.apps.kruise.io/active": null}},
+        "spec": {"ttlSecondsAfterFinished": 0}, "status": {"phase": "Completed"}});
+    let fixture = fixture(request(changes), None);
+    lock(&fixture.api).interfere = Some((CRR.into(), json!({"spec": {"ttlSecondsAfterFinished": 600}})));
+    assert_eq!(fixture.reconcile().await, Requeue::After(AFTER_CONFLICT));
+    assert!(matches!(fixture.reconcile().await, Requeue::After(after) if after > AFTER_CONFLICT));
+    assert_eq!(fixture.writes(), [format!("DELETE {CRR}")]);
+    assert_eq!(fixture.get(CRR)["spec"]["ttlSecondsAfterFinished"], 600);
 }
 
 /// A Pod under the keys of requests `r` and `other`, of a request in another namespace, and of a hook.

@@ -16,6 +16,7 @@ use crate::{
     budgets::refusals::Refusals,
     controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
     domain::kinds::daemon_set::{
+        away::Departure,
         make,
         plan::{Action, Candidate, Outline, Plan, Remember, Turn},
     },
@@ -226,7 +227,7 @@ impl Controller {
                 return self.create(job, resolved, seen, (node, *not_ready_since)).await.map(Tried::of);
             }
             Action::Delete { pod, remember } => {
-                let act = async |view: &PodView| self.delete(job, view, remember).await.map(|()| true);
+                let act = async |view: &PodView| self.delete(job, view, remember).await;
                 return self.common.with_pod(seen.views.get(pod), asked, act).await;
             }
             Action::Relabel { pod } => {
@@ -254,7 +255,8 @@ impl Controller {
         }
     }
 
-    async fn delete(&self, job: &Job, view: &PodView, remember: &Remember) -> kube::Result<()> {
+    /// False: it stays, its hook has taken hold of it again.
+    async fn delete(&self, job: &Job, view: &PodView, remember: &Remember) -> kube::Result<bool> {
         if let Remember::Failure(node) = remember {
             let message = format!(
                 "Found failed daemon pod {}/{} on node {node}, will try to kill it",
@@ -263,23 +265,24 @@ impl Controller {
             );
             self.common.pods.warning(&job.owner, "FailedDaemonPod", &message);
         }
-        let deleted = self.common.pods.delete(view).await;
-        self.common.metrics.count(Write::Delete, deleted.is_ok());
-        match deleted {
-            Ok(()) => {
+        match self.common.pods.delete_unless_held(view, &job.spec.lifecycle).await {
+            Ok(false) => Ok(false),
+            Ok(true) => {
+                self.common.metrics.count(Write::Delete, true);
                 let now = clock::now().mono;
                 let node = view.node_meant();
                 self.common.memories.with(&job.key, |memory| {
-                    memory.returns.insert(node.to_owned());
+                    memory.departures.insert(node.to_owned(), Departure::Otherwise);
                 });
                 self.common.memories.with(&job.key, |memory| match remember {
                     Remember::Nothing => {}
                     Remember::Failure(node) => memory.failures.1.note(node, now),
                 });
                 self.common.pods.normal(&job.owner, "SuccessfulDelete", &format!("Deleted pod: {}", view.name()));
-                Ok(())
+                Ok(true)
             }
             Err(error) => {
+                self.common.metrics.count(Write::Delete, false);
                 self.common.pods.warning(
                     &job.owner,
                     "FailedDelete",

@@ -17,10 +17,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
 
@@ -33,6 +30,7 @@ use crate::{
     api::apps::{self, daemon_set::DaemonSet},
     domain::{
         kinds::daemon_set::{
+            away::Departures,
             pass,
             plan::{Action, Outage, Turn},
             pod::Node,
@@ -102,8 +100,8 @@ struct DaemonSetMemory {
     failures: (i64, Failures),
     /// Nodes that are not Ready, as they were when that was seen first.
     outages: BTreeMap<String, Outage>,
-    /// Nodes whose last Pod went without having been evicted.
-    returns: BTreeSet<String>,
+    /// How the last Pods of nodes went.
+    departures: Departures,
     /// What was refused, and is tried after the others.
     turns: Turns<Turn>,
     /// The generation for which an event said that Pods cannot be updated in place.

@@ -14,7 +14,7 @@ use crate::{
     controllers::pod_set::Aside,
     domain::{
         kinds::daemon_set::{
-            away,
+            away::{self, Departures},
             plan::{self, Observed, Outage, Turn},
             pod::{self, Newest, Node, Pod},
         },
@@ -88,8 +88,8 @@ pub(super) struct Seen {
 struct Remembered {
     failures: Failures,
     outages: BTreeMap<String, Outage>,
-    /// Nodes whose last Pod went without having been evicted.
-    returns: BTreeSet<String>,
+    /// How the last Pods of nodes went.
+    departures: Departures,
     turns: Turns<Turn>,
 }
 
@@ -120,8 +120,8 @@ impl Controller {
             }
         }
         pod::sort(&mut pods);
-        let Remembered { failures, outages, returns, turns } = self.remembered(job, &nodes, &pods);
-        away::stay_away(&mut nodes, &pods, &returns, now.wall);
+        let Remembered { failures, outages, departures, turns } = self.remembered(job, &nodes, &pods);
+        away::stay_away(&mut nodes, &pods, &departures, now.wall);
         Seen { nodes, pods, views, failures, outages, turns, made, now }
     }
 
@@ -131,16 +131,16 @@ impl Controller {
         let remembered = self.common.memories.with(&job.key, |memory| {
             let is_current = memory.failures.0 == job.generation();
             let failures = if is_current { memory.failures.1.clone() } else { Failures::default() };
-            (memory.made.clone(), failures, memory.outages.clone(), memory.returns.clone())
+            (memory.made.clone(), failures, memory.outages.clone(), memory.departures.clone())
         });
-        let (made, failures, outages, returns) = remembered.unwrap_or_default();
+        let (made, failures, outages, departures) = remembered.unwrap_or_default();
         let newest = Newest { hash: resolved.hash(), same: resolved.same.as_deref().unwrap_or_default() };
         let views = self.common.owned_that(&job.owner, |view| view.node_meant() == node.name());
         let of = |view: &Arc<PodView>| Pod::of(view, &job.spec, newest, now).map(Arc::new);
         let mut pods: Vec<Arc<Pod>> = views.iter().filter_map(of).collect();
         pod::sort(&mut pods);
         let mut nodes = vec![Node::of(node, &job.spec)];
-        away::stay_away(&mut nodes, &pods, &returns, now.wall);
+        away::stay_away(&mut nodes, &pods, &departures, now.wall);
         let views = views.into_iter().map(|view| (view.name().to_owned(), view)).collect();
         Seen { nodes, pods, views, failures, outages, turns: Turns::default(), made, now }
     }
@@ -161,7 +161,7 @@ impl Controller {
             if !memory.made.keys().all(|name| is_there(name)) {
                 Arc::make_mut(&mut memory.made).retain(|name, _| is_there(name));
             }
-            memory.returns.retain(|name| is_there(name));
+            memory.departures.retain(|name, _| is_there(name));
             memory.outages.retain(|name, outage| goes_on(name, outage));
             let names: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
             memory.turns.retain(|turn| match turn {
@@ -169,12 +169,12 @@ impl Controller {
                 Turn::Pod(name) => names.contains(name.as_str()),
             });
             if job.spec.stays_away {
-                away::note_leaving(&mut memory.returns, nodes, pods);
+                away::note_leaving(&mut memory.departures, nodes, pods);
             }
             Remembered {
                 failures: memory.failures.1.clone(),
                 outages: memory.outages.clone(),
-                returns: memory.returns.clone(),
+                departures: memory.departures.clone(),
                 turns: memory.turns.clone(),
             }
         });

@@ -1253,6 +1253,31 @@ async fn a_replacement_instead_of_an_update_in_place_is_reported_once_with_its_r
     world.everywhere("i:1", &["a", "b"]);
 }
 
+/// The watch has not shown yet what somebody has written last.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_takes_hold_again_just_before_the_deletion_keeps_the_pod() {
+    let (again, other) = (json!({"metadata": {"labels": {"hold": "yes"}}}), json!({"status": {"message": "m"}}));
+    for (changes, is_held) in [(again, true), (other, false)] {
+        let world = World::with_nodes(&["a"]);
+        world.apply(json!({"lifecycle": {"preDelete": {"labelsHandler": {"hold": "yes"}}},
+            "template": {"metadata": {"labels": {"hold": "yes"}}}}));
+        world.settle().await;
+        world.apply(json!({"template": {"spec": {"nodeSelector": {"zone": "elsewhere"}}}}));
+        world.settle().await;
+        let path = lock(&world.server).of(PODS)[0].0.clone();
+        assert_eq!(world.pods()[0]["metadata"]["labels"][labels::LIFECYCLE_STATE], "PreparingDelete");
+        lock(&world.server).change(&path, &json!({"metadata": {"labels": {"hold": "no"}}}));
+        world.deliver();
+        lock(&world.server).change(&path, &changes);
+        world.sent();
+        world.controller.reconcile(&ObjectKey::new("ns", "agent")).await.unwrap();
+        let sent = world.sent();
+        let deletions = sent.iter().filter(|write| write.starts_with("DELETE ")).count();
+        assert_eq!(deletions, if is_held { 1 } else { 2 }, "{sent:?}");
+        assert_eq!(world.pods().len(), usize::from(is_held));
+    }
+}
+
 const JOBS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/imagepulljobs/";
 
 #[tokio::test(start_paused = true)]

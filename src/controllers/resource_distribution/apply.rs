@@ -117,9 +117,9 @@ impl Controller {
             CopyStep::Copy(namespace) => (namespace, Operation::Get),
             CopyStep::Remove(namespace) => (namespace, Operation::Delete),
         };
+        // Held in memory several times while it is sent. That others take their time is no failure of this namespace.
+        let _room = self.room.acquire_many(job.weight()).await;
         let work = async {
-            // Held in memory several times while it is sent.
-            let _room = self.room.acquire_many(job.weight()).await;
             // A pass may be long, and room may be waited for.
             if !is_wanted() {
                 return Ok(None);

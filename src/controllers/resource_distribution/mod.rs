@@ -247,17 +247,24 @@ impl Controller {
         let Some((old, new)) = change.sides() else { return };
         let facts = |namespace: Option<&Arc<NamespaceView>>| namespace.map(|namespace| namespace.facts.clone());
         let (before, now) = (facts(old), facts(new));
-        if before == now {
+        // A namesake that was made since has no copies, however soon it came.
+        let gone = old.filter(|old| new.is_none_or(|new| new.uid != old.uid));
+        if before == now && gone.is_none() {
             return;
         }
         for distribution in self.distributions.list() {
+            let key = ObjectKey::of(distribution.as_ref());
+            if let Some(gone) = gone {
+                self.memories.with(&key, |memory| memory.forget(&gone.facts.name));
+            }
             let targets = TargetSpec::of(&distribution.spec);
             let relation = |facts: &Option<NamespaceFacts>| {
                 let relation = facts.as_ref().map_or(Relation::Outside, |facts| targets.relation(facts));
                 (relation, relation != Relation::Outside && facts.as_ref().is_some_and(|facts| facts.is_ending))
             };
-            if relation(&before) != relation(&now) {
-                self.queue.add(ObjectKey::of(distribution.as_ref()));
+            let is_another = gone.is_some() && relation(&now).0 != Relation::Outside;
+            if is_another || relation(&before) != relation(&now) {
+                self.queue.add(key);
             }
         }
     }

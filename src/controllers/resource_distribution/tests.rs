@@ -1092,6 +1092,46 @@ async fn namespaces_wake_those_that_they_matter_to() {
     assert_eq!(woken(Some(&a), None), ["named"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_waits_for_room_in_memory_has_not_failed() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("d", in_namespaces(secret(), &["a"]));
+    let room = world.controller.room.acquire_many(u32::try_from(ROOM).unwrap()).await.unwrap();
+    let others = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(room);
+    };
+    let (_, ()) = tokio::join!(world.settle("d"), others);
+    assert_eq!(world.writes(), ["create a/secrets/s"]);
+    assert_eq!(world.condition("d", "Ready")["status"], "True");
+}
+
+/// Before anybody has looked at what is there in between, or seen that the first one has gone.
+#[tokio::test]
+async fn a_namespace_that_was_deleted_and_made_again_gets_its_secret_at_once() {
+    for is_seen in [true, false] {
+        let world = World::new();
+        world.namespaces(&["a"]);
+        world.distribution("d", in_namespaces(secret(), &["a"]));
+        world.settle("d").await;
+        assert_eq!(world.writes(), ["create a/secrets/s"]);
+        let there = || world.controller.namespaces.get(&ObjectKey::new("", "a")).unwrap();
+        let old = there();
+        world.delete("a/secrets/s");
+        world.namespace(json!({"metadata": {"name": "a", "uid": "another"}}));
+        let new = there();
+        let change = match is_seen {
+            true => Change::Deleted(&old),
+            false => Change::Applied { old: Some(&old), new: &new, initial: false },
+        };
+        world.controller.namespace_changed(&change);
+        assert!(world.controller.queue.begin().is_some(), "{is_seen}");
+        world.settle("d").await;
+        assert_eq!(world.writes(), ["create a/secrets/s"], "{is_seen}");
+    }
+}
+
 #[tokio::test]
 async fn one_that_goes_wakes_those_that_wait_for_its_name() {
     let world = World::new();

@@ -232,7 +232,7 @@ impl Controller {
             }
             Action::GrowClaims { claims, .. } => return self.grow(job, seen, claims).await,
             Action::Delete { pod } => {
-                let act = async |view: &PodView| self.delete(job, view).await.map(|()| true);
+                let act = async |view: &PodView| self.delete(job, view).await;
                 return self.common.with_pod(seen.views.get(pod), asked, act).await;
             }
             Action::MendLabels { pod, labels } => {
@@ -265,16 +265,18 @@ impl Controller {
         }
     }
 
-    async fn delete(&self, job: &Job, view: &PodView) -> kube::Result<()> {
+    /// False: it stays, its hook has taken hold of it again.
+    async fn delete(&self, job: &Job, view: &PodView) -> kube::Result<bool> {
         let message = |what: &str| format!("delete Pod {} in StatefulSet {} {what}", view.name(), job.spec.name);
-        let deleted = self.common.pods.delete(view).await;
-        self.common.metrics.count(Write::Delete, deleted.is_ok());
-        match deleted {
-            Ok(()) => {
+        match self.common.pods.delete_unless_held(view, &job.spec.lifecycle).await {
+            Ok(false) => Ok(false),
+            Ok(true) => {
+                self.common.metrics.count(Write::Delete, true);
                 self.common.pods.normal(&job.owner, "SuccessfulDelete", &message("successful"));
-                Ok(())
+                Ok(true)
             }
             Err(error) => {
+                self.common.metrics.count(Write::Delete, false);
                 self.common.pods.warning(&job.owner, "FailedDelete", &message(&format!("failed error: {error}")));
                 Err(error)
             }

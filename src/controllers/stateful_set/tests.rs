@@ -136,6 +136,10 @@ impl Server {
             "PATCH" => self.patch(&path, is_status, request, &body),
             "DELETE" => {
                 let Some(mut object) = self.objects.get(&path).cloned() else { return refused(404) };
+                let version = &body["preconditions"]["resourceVersion"];
+                if path.starts_with(PODS) && !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+                    return refused(409);
+                }
                 // Pods on nodes end when their kubelet says so.
                 if object["spec"]["nodeName"].is_string() {
                     object["metadata"]["deletionTimestamp"] = AT.into();

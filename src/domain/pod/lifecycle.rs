@@ -71,6 +71,8 @@ pub fn first_state(hooks: &Lifecycle, template: &Value) -> State {
 pub trait LifecycleRules {
     /// Whether a deletion has to wait.
     fn holds_deletion(&self, pod: &impl Hooked) -> bool;
+    /// Whether the deletion of a Pod that was seen so rests on what its hook did: the hook can take hold of it again.
+    fn may_hold_deletion_yet(&self, pod: &impl Hooked) -> bool;
     /// Whether an update in place has to wait.
     fn holds_update(&self, pod: &impl Hooked) -> bool;
     /// What an update in place of a Pod in this state begins with.
@@ -82,6 +84,9 @@ pub trait LifecycleRules {
 impl LifecycleRules for Lifecycle {
     fn holds_deletion(&self, pod: &impl Hooked) -> bool {
         self.pre_delete.as_ref().is_some_and(|hook| hook.is_hooked(pod))
+    }
+    fn may_hold_deletion_yet(&self, pod: &impl Hooked) -> bool {
+        self.pre_delete.as_ref().is_some_and(|hook| !hook.is_empty() && !hook.is_hooked(pod))
     }
     fn holds_update(&self, pod: &impl Hooked) -> bool {
         self.in_place_update.as_ref().is_some_and(|hook| hook.is_hooked(pod))
@@ -281,6 +286,20 @@ mod tests {
             assert_eq!((hook.is_hooked(&pod), hook.is_all_hooked(&pod)), (any, all));
         }
         assert_eq!((empty.is_hooked(&both()), empty.is_all_hooked(&both())), (false, true));
+    }
+
+    #[test]
+    fn only_a_hook_that_can_take_hold_of_a_pod_makes_its_deletion_rest_on_what_was_seen() {
+        let with = |pre_delete| Lifecycle { pre_delete, ..Lifecycle::default() };
+        for (hooks, pod, expected) in [
+            (Lifecycle::default(), Pod::default(), false),
+            (with(Some(Hook::default())), Pod::default(), false),
+            (with(Some(hook())), Pod::default(), true),
+            // It is deleted in spite of its hook.
+            (with(Some(hook())), one(), false),
+        ] {
+            assert_eq!(hooks.may_hold_deletion_yet(&pod), expected, "{hooks:?}");
+        }
     }
 
     #[test]

@@ -387,6 +387,33 @@ async fn shortfall_24_a_deletion_that_is_taken_back_returns_the_pod_to_its_updat
     assert_eq!((state(&world), images(&world.pods())), (json!("Normal"), vec!["i:2"]));
 }
 
+/// The watch has not shown yet what somebody has written last.
+#[tokio::test]
+async fn a_hook_that_takes_hold_again_just_before_the_deletion_keeps_the_pod_and_its_claims() {
+    let lifecycle = json!({"preDelete": {"labelsHandler": {"hold": "yes"}}});
+    let (again, other) = (json!({"metadata": {"labels": {"hold": "yes"}}}), json!({"status": {"message": "m"}}));
+    for (changes, is_held) in [(again, true), (other, false)] {
+        let world = World::up(json!({"replicas": 1, "lifecycle": lifecycle, "volumeClaimTemplates": claims(),
+            "template": {"metadata": {"labels": {"hold": "yes"}}}}))
+        .await;
+        world.put_clone_set(json!({"replicas": 0}));
+        world.settle().await.unwrap();
+        assert_eq!(world.pods()[0]["metadata"]["labels"]["lifecycle.apps.kruise.io/state"], "PreparingDelete");
+        world.edit(NAMESPACE, |pod| pod["metadata"]["labels"]["hold"] = "no".into());
+        for pod in world.pods() {
+            world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+        }
+        world.edit(NAMESPACE, |pod| json_patch::merge(pod, &changes));
+        world.writes();
+        world.settle().await.unwrap();
+        let sent = world.writes();
+        let deleted = sent.iter().filter(|write| write.0 == Method::DELETE && write.1.starts_with(NAMESPACE));
+        assert_eq!(deleted.count(), if is_held { 1 } else { 2 }, "{sent:?}");
+        let left = usize::from(is_held);
+        assert_eq!((world.pods().len(), world.objects(CLAIMS).len()), (left, left));
+    }
+}
+
 #[tokio::test]
 async fn shortfall_26_a_pod_without_an_id_takes_no_claims_with_it() {
     let world = World::up(json!({"replicas": 1, "volumeClaimTemplates": claims()})).await;

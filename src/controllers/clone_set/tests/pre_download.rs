@@ -52,6 +52,9 @@ async fn jobs_are_made_once_and_go_when_the_update_is_done() {
     world.go_on().await;
     assert_eq!(images(&world.pods()), ["i:2"; 5]);
     assert_eq!(world.below(JOBS), [] as [Value; 0], "deleted with the end of the update");
+    let writes = world.writes();
+    let mut deletions = writes.iter().filter(|write| write.0 == Method::DELETE && write.1.starts_with(JOBS));
+    assert!(deletions.all(|write| write.2["preconditions"]["uid"] == jobs[0]["metadata"]["uid"]), "no namesake of it");
 }
 
 #[tokio::test]

@@ -112,6 +112,32 @@ async fn a_pod_that_was_not_let_in_is_not_in_service_when_its_deletion_is_taken_
     assert_eq!((state(&world), world.status()["availableReplicas"].clone()), (json!("Normal"), json!(1)));
 }
 
+/// The watch has not shown yet what somebody has written last.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_takes_hold_again_just_before_the_deletion_keeps_the_pod() {
+    let (again, other) = (json!({"metadata": {"labels": {"hold": "yes"}}}), json!({"status": {"message": "m"}}));
+    for (changes, is_held) in [(again, true), (other, false)] {
+        let world = World::new();
+        world.put_set(json!({"replicas": 1, "lifecycle": {"preDelete": {"labelsHandler": {"hold": "yes"}}},
+            "template": {"metadata": {"labels": {"hold": "yes"}}}}));
+        world.go_on().await;
+        world.put_set(json!({"replicas": 0}));
+        world.go_on().await;
+        assert_eq!(state(&world), "PreparingDelete");
+        label(&world, &[("hold", "no")]);
+        let mut pod = world.objects(PODS)["web-0"].clone();
+        json_patch::merge(&mut pod, &changes);
+        lock(&world.server).put(&format!("{PODS}web-0"), pod);
+        world.writes();
+        world.settle().await.unwrap();
+        let sent = world.sent();
+        let deletions = sent.iter().filter(|write| *write == "DELETE pods/web-0").count();
+        assert_eq!(deletions, if is_held { 1 } else { 2 }, "{sent:?}");
+        world.go_on().await;
+        assert_eq!(world.objects(PODS).contains_key("web-0"), is_held);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn edge_13_an_updated_pod_accepts_another_update_and_has_its_handlers_back() {
     let world = hooked(false).await;

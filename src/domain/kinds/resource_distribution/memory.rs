@@ -203,6 +203,12 @@ impl DistributionMemory {
         self.paces.retain(|name, pace| is_there(name) && !pace.is_over(now, SLOWEST_COPY));
     }
 
+    /// A namespace is gone.
+    pub fn forget(&mut self, namespace: &str) {
+        self.namespaces.remove(namespace);
+        self.paces.remove(namespace);
+    }
+
     /// The next turn comes at once.
     #[cfg(test)]
     pub fn forget_tick(&mut self) {
