@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     notes::PodNotes,
+    resting::Resting,
     spec::{Sidecar, Spec},
     states::{self, States},
     upgradable,
@@ -245,25 +246,8 @@ impl<'a> SidecarPod<'a> {
 
     /// The twin that is not at work.
     fn resting(&self, spec: &Spec, sidecar: &Sidecar) -> Option<Resting> {
-        let empty = sidecar.empty_image.as_ref()?;
-        let working = self.notes.working.get(&sidecar.name)?;
-        let name = sidecar.twins().into_iter().find(|twin| twin != working)?;
-        let is_empty = self
-            .view
-            .container(&name)
-            .is_some_and(|container| *container.image == **empty || self.was_empty(spec, working, &container.image));
-        Some(Resting { name, is_empty })
-    }
-
-    /// Whether a Pod was made with other containers, and this was the empty image then: it is that of a twin that has never
-    /// worked, or the one that the working twin had before its turn. Such a twin rests. A reset to the image that is empty now
-    /// would change all Pods at once, and no update in place gets them to the containers as they are now.
-    fn was_empty(&self, spec: &Spec, working: &str, image: &str) -> bool {
-        let note = self.notes.hashes_without_image.get(&spec.name);
-        let is_other = note.is_some_and(|note| note.hash != spec.hashes.without_image);
-        let Some(states) = self.states.as_ref().filter(|_| is_other) else { return false };
-        let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(working));
-        before.is_none_or(|before| before.image == image)
+        let image = |name: &str| self.view.container(name).map(|container| &*container.image);
+        Resting::of(spec, sidecar, (&self.notes, self.states.as_ref()), image)
     }
 
     /// Whether the new twin is at work, so that the old one can go.
@@ -276,11 +260,6 @@ impl<'a> SidecarPod<'a> {
         let mut statuses = self.view.container_statuses.iter().filter(|status| !is_resting(&status.name));
         runs && (is_in_service || statuses.all(|status| status.ready))
     }
-}
-
-struct Resting {
-    name: String,
-    is_empty: bool,
 }
 
 #[cfg(test)]

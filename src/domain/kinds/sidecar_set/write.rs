@@ -9,6 +9,7 @@ use super::{
     metadata::{self, MetadataError, When},
     notes::{Injected, PodNotes},
     pod,
+    resting::Resting,
     spec::{Sidecar, Spec},
     states::{self, Before},
 };
@@ -105,17 +106,21 @@ pub fn update(spec: &Spec, pod: &Value, revision: &str, now: Timestamp) -> Resul
     Ok(change.patch())
 }
 
-/// The patch that gives the twins that are not at work their empty image. The hashes stay as they are.
+/// The patch that gives twins that are not at work their empty image. Those that rest already keep the one they have. The hashes
+/// stay as they are.
 ///
 /// # Errors
 /// The Pod cannot be written.
 pub fn reset(spec: &Spec, pod: &Value, now: Timestamp) -> Result<Value, Unwritable> {
     let mut change = Change::of(spec, pod);
     let notes = PodNotes::read(&change.annotations).map_err(Unwritable::Annotation)?;
+    let states = states::read(&change.annotations).ok();
     for sidecar in &spec.sidecars {
-        let (Some(empty), Some(working)) = (&sidecar.empty_image, notes.working.get(&sidecar.name)) else { continue };
-        let Some(resting) = sidecar.twins().into_iter().find(|twin| twin != working) else { continue };
-        change.rest(&resting, working, empty);
+        let Some(empty) = &sidecar.empty_image else { continue };
+        let resting = Resting::of(spec, sidecar, (&notes, states.as_ref()), |name| change.image(name));
+        if let Some(resting) = resting.filter(|resting| !resting.is_empty) {
+            change.rest(&resting.name, &resting.working, empty);
+        }
     }
     change.remember(spec, now);
     Ok(change.patch())

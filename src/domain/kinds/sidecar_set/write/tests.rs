@@ -298,6 +298,26 @@ fn a20_back_to_the_image_of_the_other_twin_changes_no_image() {
     assert!(annotation(&patch, SIDECAR_SET_HASH).contains("\"hash\""), "the hash is written all the same");
 }
 
+/// Another empty image is for new Pods alone: a twin that rests would be restarted for nothing.
+#[test]
+fn a20_a_reset_leaves_the_twins_of_others_that_rest_with_an_earlier_empty_image() {
+    let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:2"});
+    let container = |name: &str, image: &str| json!({"name": name, "image": image, "upgradeStrategy": way});
+    let set = Spec::of(&json!({"metadata": {"name": "mesh", "resourceVersion": "c"},
+        "spec": {"containers": [container("mesh", "m:2"), container("logs", "l:1")]}}))
+    .unwrap();
+    let state = r#"{"mesh":{"lastContainerStatuses":{"mesh-2":{"imageID":"e","image":"empty:1"}}}}"#;
+    let annotations = json!({SIDECAR_SET_WORKING: r#"{"mesh":"mesh-2","logs":"logs-1"}"#, SIDECAR_SET_IN_PLACE_STATE: state,
+        "kruise.io/sidecarset-hash-without-image": r#"{"mesh":{"hash":"of empty:1"}}"#});
+    let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [
+        {"name": "mesh-1", "image": "m:1"}, {"name": "mesh-2", "image": "m:2"},
+        {"name": "logs-1", "image": "l:1"}, {"name": "logs-2", "image": "empty:1"}]}});
+    let patch = reset(&set, &pod, now()).unwrap();
+    assert_eq!(patch["spec"]["containers"], json!([{"name": "mesh-1", "image": "empty:2"}]));
+    let mut keys = patch["metadata"]["annotations"].as_object().unwrap().keys();
+    assert!(keys.all(|key| !key.contains("logs-")), "{patch}");
+}
+
 #[test]
 fn d21_a_pod_with_other_containers_is_left_as_it_is() {
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}});
