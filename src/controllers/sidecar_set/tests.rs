@@ -985,6 +985,51 @@ async fn a15_a_version_that_is_a_label_alone_gets_to_the_revision() {
     }
 }
 
+/// A list for one SidecarSet looks through the revisions of all.
+#[tokio::test(start_paused = true)]
+async fn a15_the_versions_in_labels_are_read_once_for_all_sets_after_a_start() {
+    const OTHER: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets/other";
+    let mut world = World::new();
+    world.apply(json!({}));
+    world.settle().await;
+    let mut other = Value::clone(&lock(&world.server).objects[SET]);
+    other["metadata"] = json!({"name": "other", "uid": "other", "generation": 1});
+    other["spec"]["selector"] = json!({"matchLabels": {"app": "other"}});
+    other["status"] = Value::Null;
+    lock(&world.server).put(OTHER, other);
+    let label = |set: &str, version: &str| {
+        let version = format!("{set}-{version}");
+        json!({"metadata": {"labels": {labels::SIDECAR_SET_CUSTOM_VERSION: version}}})
+    };
+    let pass = async |world: &World| {
+        let other = Value::clone(&lock(&world.server).objects[OTHER]);
+        world.controller.sets.upsert(serde_json::from_value(other).unwrap());
+        world.controller.reconcile(&ObjectKey::new("", "other")).await.unwrap();
+        world.pass().await.unwrap();
+    };
+    let versions = |world: &World| -> BTreeSet<String> {
+        let revisions = lock(&world.server).of(REVISIONS);
+        let all = revisions.iter().map(|(_, revision)| &revision["metadata"]["labels"]);
+        all.filter_map(|of| of[labels::SIDECAR_SET_CUSTOM_VERSION].as_str().map(str::to_owned)).collect()
+    };
+    for version in ["v1", "v2"] {
+        for (path, set) in [(SET, "logs"), (OTHER, "other")] {
+            lock(&world.server).change(path, &label(set, version));
+        }
+        pass(&world).await;
+        pass(&world).await;
+        let named = [format!("logs-{version}"), format!("other-{version}")];
+        assert_eq!(versions(&world), named.into(), "they get to the revisions");
+        world.controller.memories.clear();
+        world.controller.versions = Versions::default();
+        lock(&world.reads).clear();
+        pass(&world).await;
+        pass(&world).await;
+        let lists = lock(&world.reads).iter().filter(|path| path.contains("controllerrevisions")).count();
+        assert_eq!(lists, 1, "they say the same as before");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn news_of_pods_wait_for_a_second_while_nothing_is_to_be_done_with_any() {
     let key = ObjectKey::new("", "logs");
