@@ -8,7 +8,7 @@ use super::{
     notes::PodNotes,
     resting::Resting,
     spec::{Sidecar, Spec},
-    states::{self, States},
+    states::{self, LastUpdate, States},
     upgradable,
 };
 use crate::{
@@ -32,7 +32,7 @@ pub struct SidecarPod<'a> {
     pub view: &'a PodView,
     /// What is noted on it of the SidecarSet, or of all.
     pub notes: PodNotes,
-    /// Their last updates. None: they cannot be read.
+    /// Their last updates. None: they cannot be read, which counts like none.
     pub states: Option<States>,
     /// `status.containerStatuses[*].image`, by container.
     pub running: BTreeMap<String, String>,
@@ -90,6 +90,8 @@ pub struct Judged {
     pub is_in_service: bool,
     /// The SidecarSet has updated it in place before, to whatever it was then.
     pub was_updated: bool,
+    /// It was out of service then, and not because of an update before that one.
+    pub was_unavailable: bool,
     /// The selector of the update fits it.
     pub is_selected: bool,
     /// A twin that is not at work is to get the empty image, and may.
@@ -137,6 +139,7 @@ impl<'a> SidecarPod<'a> {
         });
         let twins_rest =
             spec.sidecars.iter().all(|sidecar| self.resting(spec, sidecar).is_none_or(|resting| resting.is_empty));
+        let last = self.last_update(spec);
         let note = self.notes.hashes.get(&spec.name);
         let standing = match note {
             Some(note) if note.hash == spec.hashes.hash => Standing::Updated,
@@ -151,12 +154,18 @@ impl<'a> SidecarPod<'a> {
             standing,
             is_ready: is_in_service && is_consistent && twins_rest,
             is_in_service,
-            was_updated: self.states.as_ref().is_some_and(|states| states.contains_key(&spec.name)),
+            was_updated: last.is_some(),
+            was_unavailable: last.is_some_and(|last| last.was_unavailable),
             is_selected: self.is_selected(spec),
             needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
             revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),
             upgradable: self.upgradable(spec, standing),
         }
+    }
+
+    /// Its last update by the SidecarSet, as far as that can be read.
+    fn last_update(&self, spec: &Spec) -> Option<&LastUpdate> {
+        self.states.as_ref()?.get(&spec.name)
     }
 
     /// Whether the selector of the update fits it.
@@ -170,10 +179,7 @@ impl<'a> SidecarPod<'a> {
             return None;
         }
         let recorded = upgradable::recorded(self.view, &spec.name);
-        let was_updated = || {
-            let state = self.states.as_ref().and_then(|states| states.get(&spec.name));
-            state.is_some_and(|state| state.revision == spec.hashes.hash)
-        };
+        let was_updated = || self.last_update(spec).is_some_and(|last| last.revision == spec.hashes.hash);
         let can = match standing {
             Standing::NotUpgradable(_) => self.is_selected(spec).then_some(false),
             Standing::Updated => (recorded == Some(false) || was_updated()).then_some(true),
@@ -229,9 +235,9 @@ impl<'a> SidecarPod<'a> {
         // Behind a mirror the repository is another one.
         let wanted = ImageRef::parse(&container.image).and_then(|image| image.digest);
         let has_digest = wanted.is_some_and(|wanted| status.image_id.ends_with(wanted));
-        let Some(states) = &self.states else { return has_digest };
-        let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(name));
-        // It was never updated: it runs what it was created with, whatever digest the runtime reports of that.
+        let before = self.last_update(spec).and_then(|last| last.last_container_statuses.get(name));
+        // It was never updated: it runs what it was created with, whatever digest the runtime reports of that. Or its annotation
+        // cannot be read: who may write annotations of one Pod would hold up all others with it.
         let Some(before) = before else { return true };
         if self.view.kubelet_is_behind {
             return false;

@@ -61,6 +61,7 @@ pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
     let containers = |list: &[ContainerView]| -> Value {
         list.iter().map(|container| json!({"name": container.name, "image": &*container.image})).collect()
     };
+    let ready = json!({"type": "Ready", "status": if view.condition_is_true("Ready") { "True" } else { "False" }});
     let images = view.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
     let running: BTreeMap<&str, &str> = images.map(|(name, image)| (name.as_str(), image.as_str())).collect();
     let status = |status: &ContainerStatusView| {
@@ -71,7 +72,8 @@ pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
     Some(json!({
         "metadata": {"uid": view.uid(), "resourceVersion": view.resource_version()?, "annotations": pod::annotations(view)},
         "spec": {"containers": containers(&view.spec.containers), "initContainers": containers(&view.spec.sidecars)},
-        "status": {"containerStatuses": view.container_statuses.iter().map(status).collect::<Vec<_>>()},
+        "status": {"phase": view.phase.as_str(), "conditions": [ready],
+            "containerStatuses": view.container_statuses.iter().map(status).collect::<Vec<_>>()},
     }))
 }
 
@@ -146,6 +148,12 @@ impl<'a> Change<'a> {
     fn status(&self, container: &str) -> Option<&'a Value> {
         let mut all = self.list("/status/containerStatuses").chain(self.list("/status/initContainerStatuses"));
         all.find(|status| status["name"] == container)
+    }
+
+    /// Kubelet says that the Pod is ready.
+    fn is_in_service(&self) -> bool {
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        self.pod["status"]["phase"] == "Running" && self.list("/status/conditions").any(is_ready)
     }
 
     /// Only where the container is there and has another one.
@@ -245,7 +253,10 @@ impl<'a> Change<'a> {
             return;
         }
         let mut all = states::read(&self.annotations).unwrap_or_default();
+        let is_first = !all.contains_key(&spec.name);
         let state = all.entry(spec.name.clone()).or_default();
+        // What an update has taken out of service counts until it is back, also if another update comes before that.
+        state.was_unavailable = !self.is_in_service() && (is_first || state.was_unavailable);
         state.revision = spec.hashes.hash.clone();
         state.update_timestamp = rfc3339(now);
         for (container, image) in &self.images {

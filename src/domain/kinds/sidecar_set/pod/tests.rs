@@ -143,9 +143,28 @@ fn a19_an_update_is_done_when_another_image_runs() {
     observed["metadata"]["generation"] = 9.into();
     observed["status"]["observedGeneration"] = 9.into();
     assert!(judge(&observed));
-    let mut odd = pod.clone();
-    odd["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = "x".into();
-    assert!(!judge(&odd));
+}
+
+/// A19.3 has it the other way round: then whoever may write annotations of one Pod holds up the update of all.
+#[test]
+fn a19_notes_of_an_update_that_cannot_be_read_count_like_none() {
+    let ([before, after], [_, spec]) = (recorded(), sets());
+    for (pod, standing) in [(before, Standing::Waiting), (after, Standing::Updated)] {
+        let mut odd = pod;
+        odd["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = "x".into();
+        let judged = judged(&odd, &spec);
+        assert_eq!((judged.standing, judged.is_ready, judged.was_updated), (standing, true, false));
+    }
+}
+
+#[test]
+fn a17_what_an_update_has_noted_of_the_pod_before_it_is_read() {
+    let ([_, mut after], [_, spec]) = (recorded(), sets());
+    assert!(!judged(&after, &spec).was_unavailable);
+    after["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] =
+        json!({"golden-sidecar": {"wasUnavailable": true}, "other": {}}).to_string().into();
+    let judged = judged(&after, &spec);
+    assert!(judged.was_unavailable && judged.was_updated);
 }
 
 /// The updated Pod with an image by digest; the runtime reports `runs` as its image ID, and `before` is noted of its container.

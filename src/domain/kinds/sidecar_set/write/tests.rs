@@ -98,6 +98,40 @@ fn e20_each_update_notes_its_own_revision_and_time() {
     );
 }
 
+/// A17.6: what was out of service anyway does not count as unavailable because of its update.
+#[test]
+fn a17_an_update_notes_whether_the_pod_was_out_of_service_before() {
+    let (before, _, spec) = recorded();
+    let noted = |was_noted: Option<bool>, is_ready: bool| {
+        let mut pod = before.clone();
+        for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
+            if condition["type"] == "Ready" {
+                condition["status"] = json!(if is_ready { "True" } else { "False" });
+            }
+        }
+        let earlier = was_noted.map(|noted| json!({"golden-sidecar": {"wasUnavailable": noted}}).to_string());
+        pod["metadata"]["annotations"][SIDECAR_SET_IN_PLACE_STATE] = earlier.unwrap_or_default().into();
+        let known = kept(&spec, &serde_json::from_value(pod.clone()).unwrap()).unwrap();
+        let [from_store, from_all] = [&known, &pod].map(|pod| {
+            let patch = update(&spec, pod, "r", now()).unwrap();
+            let states: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
+            states["golden-sidecar"].get("wasUnavailable").cloned()
+        });
+        assert_eq!(from_store, from_all);
+        from_all.is_some()
+    };
+    for (was_noted, is_ready, wanted) in [
+        (None, true, false),
+        (None, false, true),
+        // An earlier update has taken it out of service, and this one is to mend it.
+        (Some(false), false, false),
+        (Some(true), false, true),
+        (Some(true), true, false),
+    ] {
+        assert_eq!(noted(was_noted, is_ready), wanted, "{was_noted:?} {is_ready}");
+    }
+}
+
 #[test]
 fn decision_28_annotations_are_refreshed_but_those_that_fill_gaps() {
     let (before, _, mut spec) = recorded();
