@@ -132,11 +132,13 @@ fn progress(plan: &Plan, facts: &Facts<'_>) -> Progress {
         return held_by(held, counts.matched - counts.updated);
     }
     if counts.updated < counts.matched {
-        let mut message = format!("{} of {} Pods are updated", counts.updated, counts.matched);
-        if plan.room == 0 && plan.down.count > 0 {
-            let names = names(&plan.down);
-            message += &format!("; {} that are not ready use up maxUnavailable: {names}", plan.down.count);
+        let (updated, all, down) = (counts.updated, counts.matched, plan.down.count);
+        if plan.room > 0 || down == 0 {
+            return waiting("Updating", format!("{updated} of {all} Pods are updated"));
         }
+        let names = names(&plan.down);
+        let message =
+            format!("{updated} of {all} Pods are updated; {down} that are not ready use up maxUnavailable: {names}");
         return waiting("Updating", message);
     }
     if counts.updated_ready < counts.updated {
