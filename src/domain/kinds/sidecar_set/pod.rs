@@ -229,9 +229,9 @@ impl<'a> SidecarPod<'a> {
     /// Kubelet makes another instance for any other text of an image, also for one that names what runs already. So where the
     /// instance before the update was noted, another one tells; digests and names are compared only where none was.
     fn is_consistent(&self, spec: &Spec, name: &str) -> bool {
-        let (Some(container), Some(status)) = (self.view.container(name), self.view.container_status(name)) else {
-            return false;
-        };
+        // A native sidecar that the SidecarSet has got since: the Pod goes on without it, and is as ready as before.
+        let Some(container) = self.view.container(name) else { return true };
+        let Some(status) = self.view.container_status(name) else { return false };
         // Behind a mirror the repository is another one.
         let wanted = ImageRef::parse(&container.image).and_then(|image| image.digest);
         let has_digest = wanted.is_some_and(|wanted| status.image_id.ends_with(wanted));

@@ -277,6 +277,21 @@ fn native_sidecars_are_updated_in_place_by_kubelets_from_1_32_on() {
     }
 }
 
+/// Init containers can be added to a SidecarSet; Pods that are there never get them.
+#[test]
+fn a19_a_native_sidecar_that_came_later_makes_no_pod_unready() {
+    let ([before, _], [old, _]) = (recorded(), sets());
+    let mut spec = old;
+    spec.hashes = Hashes { hash: "h".into(), without_image: "w".into() };
+    spec.sidecars.push(Sidecar { name: "later".into(), image: "l:1".into(), empty_image: None, is_native: true });
+    let judged = with(&before, |seen| {
+        assert!(seen.is_managed(&spec));
+        seen.judge(&spec)
+    });
+    assert_eq!(judged.standing, Standing::NotUpgradable(NotUpgradable::OtherChange));
+    assert!(judged.is_ready, "readyPods counts it");
+}
+
 /// A Pod whose twins run these images, the first one at work.
 fn hot(images: [&str; 2], is_ready: bool) -> (Value, Spec) {
     let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"});
