@@ -123,22 +123,16 @@ fn progress(plan: &Plan, facts: &Facts<'_>) -> Progress {
     let waiting = |reason: &str, message: String| Progress::Waiting { reason: reason.into(), message };
     let counts = &plan.counts;
     if let Some((pod, why)) = &facts.failed {
-        return waiting("FailedUpdatePod", format!("Pod {pod}: {why}"));
+        return waiting("FailedUpdatePod", format!("Pod {pod}: {why}{}", used_up(plan)));
     }
     if let Some((pod, why)) = &facts.refused {
-        return waiting("BudgetRefused", format!("Pod {pod}: {why}"));
+        return waiting("BudgetRefused", format!("Pod {pod}: {why}{}", used_up(plan)));
     }
     if let Some(held) = plan.held {
         return held_by(held, counts.matched - counts.updated);
     }
     if counts.updated < counts.matched {
-        let (updated, all, down) = (counts.updated, counts.matched, plan.down.count);
-        if plan.room > 0 || down == 0 {
-            return waiting("Updating", format!("{updated} of {all} Pods are updated"));
-        }
-        let names = names(&plan.down);
-        let message =
-            format!("{updated} of {all} Pods are updated; {down} that are not ready use up maxUnavailable: {names}");
+        let message = format!("{} of {} Pods are updated{}", counts.updated, counts.matched, used_up(plan));
         return waiting("Updating", message);
     }
     if counts.updated_ready < counts.updated {
@@ -162,6 +156,14 @@ fn held_by(held: Held, pods: usize) -> Progress {
         }
     };
     Progress::Held { reason: reason.into(), message: format!("{pods} Pods stay as they are: {why}") }
+}
+
+/// The Pods for which all others that are in service wait; nothing if there are none.
+fn used_up(plan: &Plan) -> String {
+    match plan.room == 0 && plan.down.count > 0 {
+        true => format!("; {} Pods that are not ready use up maxUnavailable: {}", plan.down.count, names(&plan.down)),
+        false => String::new(),
+    }
 }
 
 /// The names of Pods, and whether there are more of them.
@@ -264,8 +266,12 @@ mod tests {
         let held_up = Plan { room: 0, down: named(6), ..plan(9, 7, 1, None) };
         assert_eq!(
             message(&held_up),
-            "7 of 9 Pods are updated; 6 that are not ready use up maxUnavailable: ns/p0, ns/p1, ns/p2, ns/p3, ns/p4, ..."
+            "7 of 9 Pods are updated; 6 Pods that are not ready use up maxUnavailable: ns/p0, ns/p1, ns/p2, ns/p3, ns/p4, ..."
         );
+        let refused = Facts { refused: Some(("ns/p".into(), "no".into())), ..Facts::default() };
+        let (status, ..) = told(&Plan { down: named(1), ..plan(9, 7, 8, None) }, &refused);
+        let reconciling = status.conditions.iter().find(|c| c.type_ == "Reconciling").unwrap();
+        assert_eq!(reconciling.message, "Pod ns/p: no; 1 Pods that are not ready use up maxUnavailable: ns/p0");
         let mut all = plan(3, 3, 2, None);
         all.counts.updated_unready = named(1);
         assert_eq!(message(&all), "2 of 3 updated Pods are ready; these are not: ns/p0");
