@@ -501,6 +501,38 @@ async fn e26_a_pod_that_has_changed_is_read_before_it_is_written_again() {
     assert_eq!(lock(&world.server).objects[&format!("{PODS}a")]["metadata"]["labels"]["new"], "1");
 }
 
+/// With one that is never ready.
+async fn settle_without(world: &World, unready: &str) {
+    let down = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    for _ in 0..20 {
+        world.play();
+        lock(&world.server).change(&format!("{PODS}{unready}"), &down);
+        let _ = world.pass().await;
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a17_a_pod_that_was_never_ready_holds_up_no_other_and_one_that_an_update_took_is_named() {
+    let world = settled(json!({})).await;
+    settle_without(&world, "a").await;
+    world.image("a:2");
+    settle_without(&world, "a").await;
+    assert_eq!(world.with("a:2"), ALL);
+    let (_, message) = world.condition("Reconciling").unwrap();
+    assert_eq!(message, "3 of 4 updated Pods are ready; these are not: ns/a");
+
+    let world = settled(json!({})).await;
+    world.image("a:2");
+    world.pass().await.unwrap();
+    let taken = world.with("a:2");
+    settle_without(&world, &taken[0]).await;
+    assert_eq!(world.with("a:2"), taken);
+    let (_, message) = world.condition("Reconciling").unwrap();
+    let wanted = "1 of 4 Pods are updated; 1 Pods that are not ready use up maxUnavailable: ns/";
+    assert_eq!(message, format!("{wanted}{}", taken[0]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn e21_what_is_only_injected_is_counted_whatever_changes() {
     let world = settled(json!({"type": "NotUpdate"})).await;
