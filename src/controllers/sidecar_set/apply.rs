@@ -11,10 +11,12 @@ use crate::{
         budgets::unavailable::Operation,
         kinds::sidecar_set::{
             plan::{Next, Plan, Turn, Walk},
+            pod::annotations,
+            states,
             write::{self, Unwritable},
         },
     },
-    k8s::pod::PodView,
+    k8s::{invalid::Invalid, pod::PodView},
     runtime::{
         apply::is_refusal,
         clock,
@@ -182,6 +184,9 @@ impl Controller {
                 Verdict::No => return Tried::Kept,
                 Verdict::Undecided => return Tried::Undecided,
             }
+        }
+        if let Err(Invalid(why)) = states::read(&annotations(pod)) {
+            tracing::warn!(set = job.spec.name, pod = next.name, why, "the notes of earlier updates are made anew");
         }
         let patch = |live: &Value| write::update(&job.spec, live, revision, clock::now().wall);
         Tried::of(self.write(pod, write::kept(&job.spec, pod), patch).await)

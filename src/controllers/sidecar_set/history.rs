@@ -13,7 +13,7 @@ use super::{Controller, Job, observe::Observed};
 use crate::{
     api::labels,
     domain::{
-        kinds::sidecar_set::plan::Counts,
+        kinds::sidecar_set::{plan::Counts, spec::Spec},
         workload::{owner::OwnerRef, revisions},
     },
     k8s::{path, revision},
@@ -29,8 +29,6 @@ pub(super) struct LastRevisions {
     is_short: bool,
     /// Every Pod was updated, at some time.
     was_settled: bool,
-    /// The version that the label of the latest one says.
-    version: Option<String>,
 }
 
 impl LastRevisions {
@@ -50,20 +48,17 @@ impl Controller {
         counts: &Counts,
         seen: &LastRevisions,
     ) -> kube::Result<(String, i32)> {
-        let Job { spec, before, object, .. } = job;
+        let Job { spec, before, .. } = job;
         let name = revision::name(&spec.name, &revision::hash_of(&spec.data, before.collision_count));
         let revisions = observed.judged.iter().map(|pod| pod.revision.clone());
         let used: BTreeSet<String> = revisions.filter(|name| !name.is_empty()).collect();
         let is_settled = counts.matched > 0 && counts.updated == counts.matched;
         let mut now = LastRevisions { used, was_settled: seen.was_settled || is_settled, ..seen.clone() };
-        // A version that is a label alone changes without a new generation.
-        let is_label = object["spec"]["customVersion"].as_str().is_none_or(str::is_empty);
-        let is_renamed =
-            is_label && !spec.custom_version.is_empty() && seen.version.as_ref() != Some(&spec.custom_version);
         let is_seen = job.generation() == before.observed_generation && before.latest_revision == name;
-        let found = match is_seen && !is_renamed && !seen.may_shrink(&now.used, is_settled) {
-            true => (name, before.collision_count),
-            false => self.find_revision(job, &mut now).await?,
+        let is_looked_at = !is_seen || seen.may_shrink(&now.used, is_settled) || self.is_renamed(job, &name).await?;
+        let found = match is_looked_at {
+            true => self.find_revision(job, &mut now).await?,
+            false => (name, before.collision_count),
         };
         match observed.pods.is_empty() && observed.uninjected == 0 {
             // There are very many without Pods.
@@ -71,6 +66,17 @@ impl Controller {
             false => drop(self.memories.with(&job.key, |memory| memory.seen = now)),
         }
         Ok(found)
+    }
+
+    /// Whether the label of the latest revision says another version. One that is a label alone changes without a new generation.
+    async fn is_renamed(&self, job: &Job, latest: &str) -> kube::Result<bool> {
+        let Job { spec, object, .. } = job;
+        let is_label = object["spec"]["customVersion"].as_str().is_none_or(str::is_empty);
+        if !is_label || spec.custom_version.is_empty() {
+            return Ok(false);
+        }
+        let of = (&self.context.client, &*self.context.namespace);
+        Ok(self.versions.of(of, &spec.name, latest).await?.as_ref() != Some(&spec.custom_version))
     }
 
     async fn find_revision(&self, job: &Job, now: &mut LastRevisions) -> kube::Result<(String, i32)> {
@@ -103,7 +109,8 @@ impl Controller {
         let is_new = job.generation() == 1 && before.observed_generation == 0 && before.latest_revision.is_empty();
         let first = if is_new { self.revisions.make_first(&of, &spec.data).await? } else { None };
         if let Some(first) = first {
-            (now.version, now.is_short) = (version, false);
+            now.is_short = false;
+            self.note_version(spec, &first.name);
             return Ok((first.name, 0));
         }
         let chosen = self.revisions.choose(&of, &spec.data, before.collision_count).await?;
@@ -113,6 +120,7 @@ impl Controller {
         {
             self.name_version(&owner.namespace, &chosen.name, version).await?;
         }
+        self.note_version(spec, &chosen.name);
         let mut live: BTreeSet<&str> = now.used.iter().map(String::as_str).collect();
         live.insert(&chosen.name);
         if let Some(pinned) = &spec.pinned {
@@ -124,8 +132,14 @@ impl Controller {
         let left = self.revisions.delete(&owner.namespace, &chosen.known, superfluous).await?;
         let left = left.iter().filter(|known| !known.is_deleting).count();
         now.is_short = i32::try_from(left).is_ok_and(|left| left <= spec.history);
-        now.version = version;
         Ok((chosen.name, chosen.collisions))
+    }
+
+    /// The label of the latest revision says the version now.
+    fn note_version(&self, spec: &Spec, latest: &str) {
+        if !spec.custom_version.is_empty() {
+            self.versions.note(&spec.name, latest, &spec.custom_version);
+        }
     }
 
     /// Writes the version into the label of a revision, which may be older than the version.

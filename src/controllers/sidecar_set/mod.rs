@@ -22,6 +22,7 @@ mod record;
 mod repair;
 #[cfg(test)]
 mod tests;
+mod versions;
 
 use std::{
     collections::BTreeSet,
@@ -41,6 +42,7 @@ use self::{
     missed::Missed,
     observe::labels_of,
     repair::Repairs,
+    versions::Versions,
 };
 use super::{Context, Registration, Runner, Started, handling};
 use crate::{
@@ -111,6 +113,7 @@ struct Controller {
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<SidecarMemory>,
     revisions: Revisions,
+    versions: Versions,
     pods: PodControl,
     status: StatusWriter,
     metrics: Arc<Metrics>,
@@ -180,6 +183,7 @@ impl Controller {
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
             revisions: Revisions::new(context.client.clone()),
+            versions: Versions::default(),
             pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
             status: StatusWriter::default(),
             metrics: Metrics::new(context),
@@ -219,6 +223,7 @@ impl Controller {
                 lock(&self.missed).forget(old.name());
                 self.count_younger(old.name(), 0);
                 lock(&self.repairs).forget(old.name());
+                self.versions.forget(old.name());
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
             }
             Change::Undecodable { key, error } => {

@@ -501,6 +501,38 @@ async fn e26_a_pod_that_has_changed_is_read_before_it_is_written_again() {
     assert_eq!(lock(&world.server).objects[&format!("{PODS}a")]["metadata"]["labels"]["new"], "1");
 }
 
+/// With one that is never ready.
+async fn settle_without(world: &World, unready: &str) {
+    let down = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    for _ in 0..20 {
+        world.play();
+        lock(&world.server).change(&format!("{PODS}{unready}"), &down);
+        let _ = world.pass().await;
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a17_a_pod_that_was_never_ready_holds_up_no_other_and_one_that_an_update_took_is_named() {
+    let world = settled(json!({})).await;
+    settle_without(&world, "a").await;
+    world.image("a:2");
+    settle_without(&world, "a").await;
+    assert_eq!(world.with("a:2"), ALL);
+    let (_, message) = world.condition("Reconciling").unwrap();
+    assert_eq!(message, "3 of 4 updated Pods are ready; these are not: ns/a");
+
+    let world = settled(json!({})).await;
+    world.image("a:2");
+    world.pass().await.unwrap();
+    let taken = world.with("a:2");
+    settle_without(&world, &taken[0]).await;
+    assert_eq!(world.with("a:2"), taken);
+    let (_, message) = world.condition("Reconciling").unwrap();
+    let wanted = "1 of 4 Pods are updated; 1 Pods that are not ready use up maxUnavailable: ns/";
+    assert_eq!(message, format!("{wanted}{}", taken[0]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn e21_what_is_only_injected_is_counted_whatever_changes() {
     let world = settled(json!({"type": "NotUpdate"})).await;
@@ -982,6 +1014,51 @@ async fn a15_a_version_that_is_a_label_alone_gets_to_the_revision() {
         world.told();
         world.settle().await;
         assert_eq!(world.told(), Vec::<String>::new(), "once");
+    }
+}
+
+/// A list for one SidecarSet looks through the revisions of all.
+#[tokio::test(start_paused = true)]
+async fn a15_the_versions_in_labels_are_read_once_for_all_sets_after_a_start() {
+    const OTHER: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets/other";
+    let mut world = World::new();
+    world.apply(json!({}));
+    world.settle().await;
+    let mut other = Value::clone(&lock(&world.server).objects[SET]);
+    other["metadata"] = json!({"name": "other", "uid": "other", "generation": 1});
+    other["spec"]["selector"] = json!({"matchLabels": {"app": "other"}});
+    other["status"] = Value::Null;
+    lock(&world.server).put(OTHER, other);
+    let label = |set: &str, version: &str| {
+        let version = format!("{set}-{version}");
+        json!({"metadata": {"labels": {labels::SIDECAR_SET_CUSTOM_VERSION: version}}})
+    };
+    let pass = async |world: &World| {
+        let other = Value::clone(&lock(&world.server).objects[OTHER]);
+        world.controller.sets.upsert(serde_json::from_value(other).unwrap());
+        world.controller.reconcile(&ObjectKey::new("", "other")).await.unwrap();
+        world.pass().await.unwrap();
+    };
+    let versions = |world: &World| -> BTreeSet<String> {
+        let revisions = lock(&world.server).of(REVISIONS);
+        let all = revisions.iter().map(|(_, revision)| &revision["metadata"]["labels"]);
+        all.filter_map(|of| of[labels::SIDECAR_SET_CUSTOM_VERSION].as_str().map(str::to_owned)).collect()
+    };
+    for version in ["v1", "v2"] {
+        for (path, set) in [(SET, "logs"), (OTHER, "other")] {
+            lock(&world.server).change(path, &label(set, version));
+        }
+        pass(&world).await;
+        pass(&world).await;
+        let named = [format!("logs-{version}"), format!("other-{version}")];
+        assert_eq!(versions(&world), named.into(), "they get to the revisions");
+        world.controller.memories.clear();
+        world.controller.versions = Versions::default();
+        lock(&world.reads).clear();
+        pass(&world).await;
+        pass(&world).await;
+        let lists = lock(&world.reads).iter().filter(|path| path.contains("controllerrevisions")).count();
+        assert_eq!(lists, 1, "they say the same as before");
     }
 }
 

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod pod;
 pub mod repair;
 pub mod resources;
+pub mod resting;
 pub mod retries;
 pub mod revision;
 pub mod spec;

@@ -39,6 +39,8 @@ pub struct Plan {
     pub room: usize,
     /// How many may be updated now, in service or not.
     pub most: usize,
+    /// Pods that an update has taken out of service and that are not back: they take the room of others.
+    pub down: Named,
     /// What the status says.
     pub counts: Counts,
     /// Pods that wait and are kept as they are, and by what.
@@ -54,6 +56,26 @@ impl Plan {
         self.reset.is_empty() && self.update.is_empty() && self.marks.is_empty() && !is_waited_for
     }
 }
+
+/// Pods, of which a few are named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// How many they are.
+    pub count: usize,
+    /// The first ones by name, [`MOST_NAMES`] at most.
+    pub first: Vec<String>,
+}
+
+impl Named {
+    fn of(mut names: Vec<&str>) -> Self {
+        names.sort_unstable();
+        let first = names.iter().take(MOST_NAMES).map(|&name| name.to_owned()).collect();
+        Self { count: names.len(), first }
+    }
+}
+
+/// Names of Pods that a message has at most.
+pub const MOST_NAMES: usize = 5;
 
 /// A Pod that may be updated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +114,8 @@ pub struct Counts {
     pub ready: usize,
     /// Both.
     pub updated_ready: usize,
+    /// With the containers as they are now, and not ready.
+    pub updated_unready: Named,
     /// That cannot be updated in place, by reason.
     pub not_upgradable: BTreeSet<(NotUpgradable, String)>,
     /// How many of those are to be updated now, as far as type, pause and selector say.
@@ -126,9 +150,10 @@ pub fn plan(spec: &Spec, pods: &[Judged], turns: &Turns<Turn>) -> Plan {
     // Whatever is not updated counts among those that are kept, also what cannot be updated.
     plan.most = pods.len().saturating_sub(kept).saturating_sub(plan.counts.updated).min(selected.len());
     let serves = |pod: &Judged| pod.is_ready || pod.is_in_service && pod.needs_reset && is_refused(&pod.facts.name);
-    let used = pods.iter().filter(|pod| is_on_its_way(pod) && !serves(pod)).count();
-    let used = used + down_before(&selected, plan.most, turns);
-    plan.room = usize::try_from(spec.limit(total)).unwrap_or(0).saturating_sub(used);
+    let is_down = |pod: &&Judged| is_on_its_way(pod) && !pod.was_unavailable && !serves(pod);
+    let down = pods.iter().filter(is_down).chain(down_before(&selected, plan.most, turns));
+    plan.down = Named::of(down.map(|pod| pod.facts.name.as_str()).collect());
+    plan.room = usize::try_from(spec.limit(total)).unwrap_or(0).saturating_sub(plan.down.count);
     plan.held = held(spec, pods, waiting.len(), &selected, plan.most);
     if plan.reset.iter().all(|pod| is_refused(pod)) {
         let next = |pod: &&Judged| Next { name: pod.facts.name.clone(), is_in_service: pod.is_in_service };
@@ -149,15 +174,15 @@ fn is_on_its_way(pod: &Judged) -> bool {
     }
 }
 
-/// How many Pods an earlier update has taken out of service that are not back. They go first and need no more room, so that
+/// The Pods that an earlier update has taken out of service and that are not back. They go first and need no more room, so that
 /// another image mends what one has broken. One that does not get the new image, because the selector or the partition keeps it
 /// or because it was refused, may be broken for good and holds up no other.
-fn down_before(selected: &[&Judged], most: usize, turns: &Turns<Turn>) -> usize {
-    let is_down = |pod: &&&Judged| {
+fn down_before<'p>(selected: &[&'p Judged], most: usize, turns: &Turns<Turn>) -> Vec<&'p Judged> {
+    let is_down = |pod: &&Judged| {
         let turn = Turn::Update(pod.facts.name.clone());
-        pod.was_updated && !pod.is_in_service && !turns.was_refused(&turn)
+        pod.was_updated && !pod.was_unavailable && !pod.is_in_service && !turns.was_refused(&turn)
     };
-    selected.iter().take(most).filter(is_down).count()
+    selected.iter().copied().take(most).filter(is_down).collect()
 }
 
 fn marks(pods: &[Judged], turns: &Turns<Turn>) -> Vec<(String, bool)> {
@@ -190,6 +215,7 @@ fn held(spec: &Spec, pods: &[Judged], waiting: usize, selected: &[&Judged], most
 fn counts(spec: &Spec, pods: &[Judged]) -> Counts {
     let count = |fits: &dyn Fn(&Judged) -> bool| pods.iter().filter(|pod| fits(pod)).count();
     let is_updated = |pod: &Judged| pod.standing == Standing::Updated;
+    let unready = pods.iter().filter(|pod| is_updated(pod) && !pod.is_ready).map(|pod| pod.facts.name.as_str());
     let is_wanted = |pod: &Judged| pod.is_selected && matches!(pod.standing, Standing::NotUpgradable(_));
     let refused = pods.iter().filter_map(|pod| match pod.standing {
         Standing::NotUpgradable(why) => Some((why, pod.facts.name.clone())),
@@ -200,6 +226,7 @@ fn counts(spec: &Spec, pods: &[Judged]) -> Counts {
         updated: count(&is_updated),
         ready: count(&|pod| pod.is_ready),
         updated_ready: count(&|pod| is_updated(pod) && pod.is_ready),
+        updated_unready: Named::of(unready.collect()),
         not_upgradable: refused.collect(),
         wanted_not_upgradable: if spec.updates && !spec.paused { count(&is_wanted) } else { 0 },
     }
@@ -291,6 +318,7 @@ mod tests {
             is_ready,
             is_in_service: is_ready,
             was_updated: false,
+            was_unavailable: false,
             is_selected: true,
             needs_reset: false,
             revision: String::new(),
@@ -475,6 +503,41 @@ mod tests {
         let weights = json!({"weightPriority": [{"weight": 5, "matchSelector": {"matchLabels": {"first": "1"}}}]});
         let kept = spec(json!({"partition": 1, "priorityStrategy": weights}));
         assert_eq!(taken(&plan(&kept, &pods), &[]), ["p0"], "neither does one that the partition keeps");
+    }
+
+    /// Else one that is never ready, for whatever reason, holds up all others for ever.
+    #[test]
+    fn a17_what_was_out_of_service_before_its_update_takes_no_room_after_it() {
+        let one = spec(json!({}));
+        let taken_with = |old: Judged| {
+            let mut pods = waiting(2);
+            pods.push(Judged { was_updated: true, ..old });
+            let plan = plan(&one, &pods);
+            (taken(&plan, &[]), plan.down.count)
+        };
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        for (standing, was_unavailable, wanted) in [
+            (Standing::Updated, false, (names(&[]), 1)),
+            (Standing::Updated, true, (names(&["p0"]), 0)),
+            (Standing::InFlight, false, (names(&[]), 1)),
+            (Standing::InFlight, true, (names(&["p0"]), 0)),
+            (Standing::Waiting, false, (names(&["old"]), 1)),
+            (Standing::Waiting, true, (names(&["old", "p0"]), 0)),
+        ] {
+            let old = Judged { was_unavailable, ..pod("old", standing, false) };
+            assert_eq!(taken_with(old), wanted, "{standing:?} {was_unavailable}");
+        }
+    }
+
+    #[test]
+    fn pods_that_take_the_room_of_others_are_named_in_order_and_not_all() {
+        let mut pods = waiting(1);
+        let down = (0..7).rev().map(|i| pod(&format!("d{i}"), Standing::Updated, false));
+        pods.extend(down.map(|pod| Judged { was_updated: true, ..pod }));
+        let plan = plan(&spec(json!({})), &pods);
+        assert_eq!((plan.room, plan.down.count), (0, 7));
+        assert_eq!(plan.down.first, ["d0", "d1", "d2", "d3", "d4"]);
+        assert_eq!(plan.down, plan.counts.updated_unready);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 
 use super::{
     notes::PodNotes,
+    resting::Resting,
     spec::{Sidecar, Spec},
-    states::{self, States},
+    states::{self, LastUpdate, States},
     upgradable,
 };
 use crate::{
@@ -31,7 +32,7 @@ pub struct SidecarPod<'a> {
     pub view: &'a PodView,
     /// What is noted on it of the SidecarSet, or of all.
     pub notes: PodNotes,
-    /// Their last updates. None: they cannot be read.
+    /// Their last updates. None: they cannot be read, which counts like none.
     pub states: Option<States>,
     /// `status.containerStatuses[*].image`, by container.
     pub running: BTreeMap<String, String>,
@@ -89,6 +90,8 @@ pub struct Judged {
     pub is_in_service: bool,
     /// The SidecarSet has updated it in place before, to whatever it was then.
     pub was_updated: bool,
+    /// It was out of service then, and not because of an update before that one.
+    pub was_unavailable: bool,
     /// The selector of the update fits it.
     pub is_selected: bool,
     /// A twin that is not at work is to get the empty image, and may.
@@ -136,6 +139,7 @@ impl<'a> SidecarPod<'a> {
         });
         let twins_rest =
             spec.sidecars.iter().all(|sidecar| self.resting(spec, sidecar).is_none_or(|resting| resting.is_empty));
+        let last = self.last_update(spec);
         let note = self.notes.hashes.get(&spec.name);
         let standing = match note {
             Some(note) if note.hash == spec.hashes.hash => Standing::Updated,
@@ -150,12 +154,18 @@ impl<'a> SidecarPod<'a> {
             standing,
             is_ready: is_in_service && is_consistent && twins_rest,
             is_in_service,
-            was_updated: self.states.as_ref().is_some_and(|states| states.contains_key(&spec.name)),
+            was_updated: last.is_some(),
+            was_unavailable: last.is_some_and(|last| last.was_unavailable),
             is_selected: self.is_selected(spec),
             needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
             revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),
             upgradable: self.upgradable(spec, standing),
         }
+    }
+
+    /// Its last update by the SidecarSet, as far as that can be read.
+    fn last_update(&self, spec: &Spec) -> Option<&LastUpdate> {
+        self.states.as_ref()?.get(&spec.name)
     }
 
     /// Whether the selector of the update fits it.
@@ -169,10 +179,7 @@ impl<'a> SidecarPod<'a> {
             return None;
         }
         let recorded = upgradable::recorded(self.view, &spec.name);
-        let was_updated = || {
-            let state = self.states.as_ref().and_then(|states| states.get(&spec.name));
-            state.is_some_and(|state| state.revision == spec.hashes.hash)
-        };
+        let was_updated = || self.last_update(spec).is_some_and(|last| last.revision == spec.hashes.hash);
         let can = match standing {
             Standing::NotUpgradable(_) => self.is_selected(spec).then_some(false),
             Standing::Updated => (recorded == Some(false) || was_updated()).then_some(true),
@@ -222,15 +229,15 @@ impl<'a> SidecarPod<'a> {
     /// Kubelet makes another instance for any other text of an image, also for one that names what runs already. So where the
     /// instance before the update was noted, another one tells; digests and names are compared only where none was.
     fn is_consistent(&self, spec: &Spec, name: &str) -> bool {
-        let (Some(container), Some(status)) = (self.view.container(name), self.view.container_status(name)) else {
-            return false;
-        };
+        // A native sidecar that the SidecarSet has got since: the Pod goes on without it, and is as ready as before.
+        let Some(container) = self.view.container(name) else { return true };
+        let Some(status) = self.view.container_status(name) else { return false };
         // Behind a mirror the repository is another one.
         let wanted = ImageRef::parse(&container.image).and_then(|image| image.digest);
         let has_digest = wanted.is_some_and(|wanted| status.image_id.ends_with(wanted));
-        let Some(states) = &self.states else { return has_digest };
-        let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(name));
-        // It was never updated: it runs what it was created with, whatever digest the runtime reports of that.
+        let before = self.last_update(spec).and_then(|last| last.last_container_statuses.get(name));
+        // It was never updated: it runs what it was created with, whatever digest the runtime reports of that. Or its annotation
+        // cannot be read: who may write annotations of one Pod would hold up all others with it.
         let Some(before) = before else { return true };
         if self.view.kubelet_is_behind {
             return false;
@@ -245,25 +252,8 @@ impl<'a> SidecarPod<'a> {
 
     /// The twin that is not at work.
     fn resting(&self, spec: &Spec, sidecar: &Sidecar) -> Option<Resting> {
-        let empty = sidecar.empty_image.as_ref()?;
-        let working = self.notes.working.get(&sidecar.name)?;
-        let name = sidecar.twins().into_iter().find(|twin| twin != working)?;
-        let is_empty = self
-            .view
-            .container(&name)
-            .is_some_and(|container| *container.image == **empty || self.was_empty(spec, working, &container.image));
-        Some(Resting { name, is_empty })
-    }
-
-    /// Whether a Pod was made with other containers, and this was the empty image then: it is that of a twin that has never
-    /// worked, or the one that the working twin had before its turn. Such a twin rests. A reset to the image that is empty now
-    /// would change all Pods at once, and no update in place gets them to the containers as they are now.
-    fn was_empty(&self, spec: &Spec, working: &str, image: &str) -> bool {
-        let note = self.notes.hashes_without_image.get(&spec.name);
-        let is_other = note.is_some_and(|note| note.hash != spec.hashes.without_image);
-        let Some(states) = self.states.as_ref().filter(|_| is_other) else { return false };
-        let before = states.get(&spec.name).and_then(|state| state.last_container_statuses.get(working));
-        before.is_none_or(|before| before.image == image)
+        let image = |name: &str| self.view.container(name).map(|container| &*container.image);
+        Resting::of(spec, sidecar, (&self.notes, self.states.as_ref()), image)
     }
 
     /// Whether the new twin is at work, so that the old one can go.
@@ -276,11 +266,6 @@ impl<'a> SidecarPod<'a> {
         let mut statuses = self.view.container_statuses.iter().filter(|status| !is_resting(&status.name));
         runs && (is_in_service || statuses.all(|status| status.ready))
     }
-}
-
-struct Resting {
-    name: String,
-    is_empty: bool,
 }
 
 #[cfg(test)]

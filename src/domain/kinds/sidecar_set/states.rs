@@ -48,6 +48,10 @@ pub struct LastUpdate {
     /// By container.
     #[serde(deserialize_with = "not_null")]
     pub last_container_statuses: BTreeMap<String, Before>,
+    /// The Pod was out of service when it was updated, and no update by the SidecarSet had taken it out: it does not count against
+    /// `maxUnavailable`. OpenKruise does not write it.
+    #[serde(deserialize_with = "null::as_default", skip_serializing_if = "std::ops::Not::not")]
+    pub was_unavailable: bool,
     /// What other releases have added.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -109,7 +113,7 @@ mod tests {
     #[test]
     fn what_others_have_added_stays_and_what_cannot_be_read_is_named() {
         let of = |text: &str| read(&Map::from_iter([(SIDECAR_SET_IN_PLACE_STATE.to_owned(), text.into())]));
-        let states = of(r#"{"a":{"lastContainerStatuses":null,"more":1}}"#).unwrap();
+        let states = of(r#"{"a":{"lastContainerStatuses":null,"wasUnavailable":null,"more":1}}"#).unwrap();
         assert_eq!(serde_json::to_value(&states).unwrap()["a"]["more"], 1);
         assert_eq!(of("").unwrap(), States::new());
         assert!(of("[]").unwrap_err().0.contains("want a JSON object"));

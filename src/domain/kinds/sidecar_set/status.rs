@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::plan::{Held, Plan};
+use super::plan::{Held, MOST_NAMES, Named, Plan};
 use crate::{
     api::apps::sidecar_set::SidecarSetStatus,
     domain::workload::status::{self, Progress},
@@ -14,8 +14,6 @@ pub const UPGRADABLE: &str = "Upgradable";
 /// Condition: whether the repair of Pods that lack the containers has stopped, because another Pod lacked them as well. Only
 /// where they are to be repaired.
 pub const REPAIR_STOPPED: &str = "RepairStopped";
-/// Names of Pods that a message has at most.
-const MOST_NAMES: usize = 5;
 
 /// What is known besides the plan.
 #[derive(Clone, Debug, Default)]
@@ -125,20 +123,22 @@ fn progress(plan: &Plan, facts: &Facts<'_>) -> Progress {
     let waiting = |reason: &str, message: String| Progress::Waiting { reason: reason.into(), message };
     let counts = &plan.counts;
     if let Some((pod, why)) = &facts.failed {
-        return waiting("FailedUpdatePod", format!("Pod {pod}: {why}"));
+        return waiting("FailedUpdatePod", format!("Pod {pod}: {why}{}", used_up(plan)));
     }
     if let Some((pod, why)) = &facts.refused {
-        return waiting("BudgetRefused", format!("Pod {pod}: {why}"));
+        return waiting("BudgetRefused", format!("Pod {pod}: {why}{}", used_up(plan)));
     }
     if let Some(held) = plan.held {
         return held_by(held, counts.matched - counts.updated);
     }
     if counts.updated < counts.matched {
-        let message = format!("{} of {} Pods are updated", counts.updated, counts.matched);
+        let message = format!("{} of {} Pods are updated{}", counts.updated, counts.matched, used_up(plan));
         return waiting("Updating", message);
     }
     if counts.updated_ready < counts.updated {
-        let message = format!("{} of {} updated Pods are ready", counts.updated_ready, counts.updated);
+        let unready = names(&counts.updated_unready);
+        let message =
+            format!("{} of {} updated Pods are ready; these are not: {unready}", counts.updated_ready, counts.updated);
         return waiting("PodsNotReady", message);
     }
     Progress::Available
@@ -158,15 +158,29 @@ fn held_by(held: Held, pods: usize) -> Progress {
     Progress::Held { reason: reason.into(), message: format!("{pods} Pods stay as they are: {why}") }
 }
 
+/// The Pods for which all others that are in service wait; nothing if there are none.
+fn used_up(plan: &Plan) -> String {
+    match plan.room == 0 && plan.down.count > 0 {
+        true => format!("; {} Pods that are not ready use up maxUnavailable: {}", plan.down.count, names(&plan.down)),
+        false => String::new(),
+    }
+}
+
+/// The names of Pods, and whether there are more of them.
+fn names(pods: &Named) -> String {
+    let more = if pods.count > pods.first.len() { ", ..." } else { "" };
+    format!("{}{more}", pods.first.join(", "))
+}
+
 /// One condition for all Pods that cannot be updated in place, with the reason of the first one.
 fn upgradable(plan: &Plan, recorded: &[status::Condition], now: Timestamp) -> status::Condition {
     let refused = &plan.counts.not_upgradable;
     let Some((why, _)) = refused.first() else {
         return status::set(recorded, UPGRADABLE, true, "AllUpgradable", "", now);
     };
-    let names: Vec<&str> = refused.iter().take(MOST_NAMES).map(|(_, name)| name.as_str()).collect();
-    let more = if refused.len() > MOST_NAMES { ", ..." } else { "" };
-    let message = format!("{} Pods cannot be updated in place: {}{more}", refused.len(), names.join(", "));
+    let first = refused.iter().take(MOST_NAMES).map(|(_, name)| name.clone()).collect();
+    let names = names(&Named { count: refused.len(), first });
+    let message = format!("{} Pods cannot be updated in place: {names}", refused.len());
     status::set(recorded, UPGRADABLE, false, why.reason(), &message, now)
 }
 
@@ -234,6 +248,33 @@ mod tests {
             let (_, is, why) = told(&plan, facts);
             assert_eq!((is.as_str(), why.as_str()), (type_, reason), "{plan:?}");
         }
+    }
+
+    /// The way to the Pod that holds up the others.
+    #[test]
+    fn pods_that_are_waited_for_are_named() {
+        let message = |plan: &Plan| {
+            let (status, ..) = told(plan, &Facts::default());
+            status.conditions.iter().find(|c| c.type_ == "Reconciling").unwrap().message.clone()
+        };
+        let named = |count: usize| {
+            let first = (0..count.min(MOST_NAMES)).map(|i| format!("ns/p{i}")).collect();
+            Named { count, first }
+        };
+        let under_way = Plan { room: 1, down: named(1), ..plan(9, 3, 8, None) };
+        assert_eq!(message(&under_way), "3 of 9 Pods are updated", "others go on");
+        let held_up = Plan { room: 0, down: named(6), ..plan(9, 7, 1, None) };
+        assert_eq!(
+            message(&held_up),
+            "7 of 9 Pods are updated; 6 Pods that are not ready use up maxUnavailable: ns/p0, ns/p1, ns/p2, ns/p3, ns/p4, ..."
+        );
+        let refused = Facts { refused: Some(("ns/p".into(), "no".into())), ..Facts::default() };
+        let (status, ..) = told(&Plan { down: named(1), ..plan(9, 7, 8, None) }, &refused);
+        let reconciling = status.conditions.iter().find(|c| c.type_ == "Reconciling").unwrap();
+        assert_eq!(reconciling.message, "Pod ns/p: no; 1 Pods that are not ready use up maxUnavailable: ns/p0");
+        let mut all = plan(3, 3, 2, None);
+        all.counts.updated_unready = named(1);
+        assert_eq!(message(&all), "2 of 3 updated Pods are ready; these are not: ns/p0");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::{
     metadata::{self, MetadataError, When},
     notes::{Injected, PodNotes},
     pod,
+    resting::Resting,
     spec::{Sidecar, Spec},
     states::{self, Before},
 };
@@ -60,6 +61,7 @@ pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
     let containers = |list: &[ContainerView]| -> Value {
         list.iter().map(|container| json!({"name": container.name, "image": &*container.image})).collect()
     };
+    let ready = json!({"type": "Ready", "status": if view.condition_is_true("Ready") { "True" } else { "False" }});
     let images = view.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
     let running: BTreeMap<&str, &str> = images.map(|(name, image)| (name.as_str(), image.as_str())).collect();
     let status = |status: &ContainerStatusView| {
@@ -70,7 +72,8 @@ pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
     Some(json!({
         "metadata": {"uid": view.uid(), "resourceVersion": view.resource_version()?, "annotations": pod::annotations(view)},
         "spec": {"containers": containers(&view.spec.containers), "initContainers": containers(&view.spec.sidecars)},
-        "status": {"containerStatuses": view.container_statuses.iter().map(status).collect::<Vec<_>>()},
+        "status": {"phase": view.phase.as_str(), "conditions": [ready],
+            "containerStatuses": view.container_statuses.iter().map(status).collect::<Vec<_>>()},
     }))
 }
 
@@ -105,17 +108,21 @@ pub fn update(spec: &Spec, pod: &Value, revision: &str, now: Timestamp) -> Resul
     Ok(change.patch())
 }
 
-/// The patch that gives the twins that are not at work their empty image. The hashes stay as they are.
+/// The patch that gives twins that are not at work their empty image. Those that rest already keep the one they have. The hashes
+/// stay as they are.
 ///
 /// # Errors
 /// The Pod cannot be written.
 pub fn reset(spec: &Spec, pod: &Value, now: Timestamp) -> Result<Value, Unwritable> {
     let mut change = Change::of(spec, pod);
     let notes = PodNotes::read(&change.annotations).map_err(Unwritable::Annotation)?;
+    let states = states::read(&change.annotations).ok();
     for sidecar in &spec.sidecars {
-        let (Some(empty), Some(working)) = (&sidecar.empty_image, notes.working.get(&sidecar.name)) else { continue };
-        let Some(resting) = sidecar.twins().into_iter().find(|twin| twin != working) else { continue };
-        change.rest(&resting, working, empty);
+        let Some(empty) = &sidecar.empty_image else { continue };
+        let resting = Resting::of(spec, sidecar, (&notes, states.as_ref()), |name| change.image(name));
+        if let Some(resting) = resting.filter(|resting| !resting.is_empty) {
+            change.rest(&resting.name, &resting.working, empty);
+        }
     }
     change.remember(spec, now);
     Ok(change.patch())
@@ -141,6 +148,12 @@ impl<'a> Change<'a> {
     fn status(&self, container: &str) -> Option<&'a Value> {
         let mut all = self.list("/status/containerStatuses").chain(self.list("/status/initContainerStatuses"));
         all.find(|status| status["name"] == container)
+    }
+
+    /// Kubelet says that the Pod is ready.
+    fn is_in_service(&self) -> bool {
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        self.pod["status"]["phase"] == "Running" && self.list("/status/conditions").any(is_ready)
     }
 
     /// Only where the container is there and has another one.
@@ -240,7 +253,10 @@ impl<'a> Change<'a> {
             return;
         }
         let mut all = states::read(&self.annotations).unwrap_or_default();
+        let is_first = !all.contains_key(&spec.name);
         let state = all.entry(spec.name.clone()).or_default();
+        // What an update has taken out of service counts until it is back, also if another update comes before that.
+        state.was_unavailable = !self.is_in_service() && (is_first || state.was_unavailable);
         state.revision = spec.hashes.hash.clone();
         state.update_timestamp = rfc3339(now);
         for (container, image) in &self.images {

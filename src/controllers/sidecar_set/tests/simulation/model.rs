@@ -158,6 +158,8 @@ pub(super) struct Member {
     injected: BTreeSet<String>,
     /// SidecarSets that have updated it in place.
     updated_by: BTreeSet<String>,
+    /// Those of them that have noted that it was out of service before.
+    was_unavailable: BTreeSet<String>,
     /// The hash that is noted, by SidecarSet, and the revision.
     notes: BTreeMap<String, (String, String)>,
     /// The twin at work, by sidecar.
@@ -212,6 +214,11 @@ impl Member {
                 .map(str::to_owned)
                 .collect(),
             updated_by: members(object(labels::SIDECAR_SET_IN_PLACE_STATE)).into_iter().map(|(set, _)| set).collect(),
+            was_unavailable: members(object(labels::SIDECAR_SET_IN_PLACE_STATE))
+                .into_iter()
+                .filter(|(_, state)| state["wasUnavailable"] == true)
+                .map(|(set, _)| set)
+                .collect(),
             notes: members(object(labels::SIDECAR_SET_HASH))
                 .into_iter()
                 .map(|(set, note)| (set, (text(&note["hash"]), text(&note["controllerRevision"]))))
@@ -274,6 +281,11 @@ impl Member {
 
     fn runs_all(&self, set: &Wanted) -> bool {
         set.names().iter().all(|name| self.runs_its_image(name))
+    }
+
+    /// Whether it was out of service before its last update, and not because of one.
+    fn was_down(&self, set: &Wanted) -> bool {
+        self.was_unavailable.contains(set.name)
     }
 
     /// Whether the sidecars run what their specs say, and no old twin runs beside the new one.
@@ -404,6 +416,10 @@ impl Course<'_> {
         );
         let names = self.set.names();
         let changed: Vec<&String> = names.iter().filter(|name| was.image(name) != is.image(name)).collect();
+        let may_be_free = !was.serves && (was.was_down(self.set) || !was.updated_by.contains(self.set.name));
+        let is_kept = changed.is_empty() && was.was_down(self.set);
+        let is_free = is.was_down(self.set);
+        ask(!is_free || may_be_free || is_kept, "is to count no more, and served, or an update has taken it");
         for part in self.set.parts().iter().filter(|part| part.hot) {
             let serving = self.pass.serving.get(&(was.uid.clone(), part.name.to_owned()));
             let is_lost =
@@ -496,7 +512,7 @@ impl Course<'_> {
             let may_run_both = |pod: &Member| self.pass.refused.contains(&pod.key) && pod.serves && pod.runs_all(set);
             let is_down = |pod: &&Member| {
                 let is_new = pod.hash(set) == self.hash && !self.free.contains(&pod.uid);
-                is_new && !pod.is_ready(set) && !may_run_both(pod)
+                is_new && !pod.was_down(set) && !pod.is_ready(set) && !may_run_both(pod)
             };
             let down = self.managed().filter(is_down).count() + self.down_before();
             ask(down < set.limit(all), "is taken, and as many as may be are unavailable");
@@ -524,6 +540,7 @@ impl Course<'_> {
         let gets_next = !pod.serves && set.kept(1) == 0 && set.tier.is_none_or(|tier| pod.tier == tier);
         self.is_upgradable(pod)
             && pod.updated_by.contains(set.name)
+            && !pod.was_down(set)
             && !pod.is_ready(set)
             && pod.namespace != GUARDED
             && (pod.is_in_flight(set) || gets_next)
@@ -746,8 +763,9 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
     let waiting = managed.iter().filter(may).count();
     let left = (managed.len() - set.kept(managed.len())).saturating_sub(updated);
     if !set.not_update && !set.paused {
-        // A Pod that is updated, and that another SidecarSet keeps broken, uses up the limit.
-        let broken = managed.iter().filter(|pod| is_updated(pod) && pod.is_broken_besides(set)).count();
+        // A Pod that is updated, and that another SidecarSet keeps broken, uses up the limit, unless it was out of service before.
+        let is_broken = |pod: &&&Member| is_updated(pod) && !pod.was_down(set) && pod.is_broken_besides(set);
+        let broken = managed.iter().filter(is_broken).count();
         let is_held = broken >= set.limit(managed.len());
         ask(is_held || waiting.min(left) == 0, format!("{waiting} Pods wait, and {left} may be updated"));
     }

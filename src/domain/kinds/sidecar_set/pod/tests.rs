@@ -143,9 +143,28 @@ fn a19_an_update_is_done_when_another_image_runs() {
     observed["metadata"]["generation"] = 9.into();
     observed["status"]["observedGeneration"] = 9.into();
     assert!(judge(&observed));
-    let mut odd = pod.clone();
-    odd["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = "x".into();
-    assert!(!judge(&odd));
+}
+
+/// A19.3 has it the other way round: then whoever may write annotations of one Pod holds up the update of all.
+#[test]
+fn a19_notes_of_an_update_that_cannot_be_read_count_like_none() {
+    let ([before, after], [_, spec]) = (recorded(), sets());
+    for (pod, standing) in [(before, Standing::Waiting), (after, Standing::Updated)] {
+        let mut odd = pod;
+        odd["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = "x".into();
+        let judged = judged(&odd, &spec);
+        assert_eq!((judged.standing, judged.is_ready, judged.was_updated), (standing, true, false));
+    }
+}
+
+#[test]
+fn a17_what_an_update_has_noted_of_the_pod_before_it_is_read() {
+    let ([_, mut after], [_, spec]) = (recorded(), sets());
+    assert!(!judged(&after, &spec).was_unavailable);
+    after["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] =
+        json!({"golden-sidecar": {"wasUnavailable": true}, "other": {}}).to_string().into();
+    let judged = judged(&after, &spec);
+    assert!(judged.was_unavailable && judged.was_updated);
 }
 
 /// The updated Pod with an image by digest; the runtime reports `runs` as its image ID, and `before` is noted of its container.
@@ -256,6 +275,21 @@ fn native_sidecars_are_updated_in_place_by_kubelets_from_1_32_on() {
         });
         assert_eq!(judged.standing, standing, "{minor:?}");
     }
+}
+
+/// Init containers can be added to a SidecarSet; Pods that are there never get them.
+#[test]
+fn a19_a_native_sidecar_that_came_later_makes_no_pod_unready() {
+    let ([before, _], [old, _]) = (recorded(), sets());
+    let mut spec = old;
+    spec.hashes = Hashes { hash: "h".into(), without_image: "w".into() };
+    spec.sidecars.push(Sidecar { name: "later".into(), image: "l:1".into(), empty_image: None, is_native: true });
+    let judged = with(&before, |seen| {
+        assert!(seen.is_managed(&spec));
+        seen.judge(&spec)
+    });
+    assert_eq!(judged.standing, Standing::NotUpgradable(NotUpgradable::OtherChange));
+    assert!(judged.is_ready, "readyPods counts it");
 }
 
 /// A Pod whose twins run these images, the first one at work.

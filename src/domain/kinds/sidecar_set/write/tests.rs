@@ -98,6 +98,40 @@ fn e20_each_update_notes_its_own_revision_and_time() {
     );
 }
 
+/// A17.6: what was out of service anyway does not count as unavailable because of its update.
+#[test]
+fn a17_an_update_notes_whether_the_pod_was_out_of_service_before() {
+    let (before, _, spec) = recorded();
+    let noted = |was_noted: Option<bool>, is_ready: bool| {
+        let mut pod = before.clone();
+        for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
+            if condition["type"] == "Ready" {
+                condition["status"] = json!(if is_ready { "True" } else { "False" });
+            }
+        }
+        let earlier = was_noted.map(|noted| json!({"golden-sidecar": {"wasUnavailable": noted}}).to_string());
+        pod["metadata"]["annotations"][SIDECAR_SET_IN_PLACE_STATE] = earlier.unwrap_or_default().into();
+        let known = kept(&spec, &serde_json::from_value(pod.clone()).unwrap()).unwrap();
+        let [from_store, from_all] = [&known, &pod].map(|pod| {
+            let patch = update(&spec, pod, "r", now()).unwrap();
+            let states: Value = serde_json::from_str(annotation(&patch, SIDECAR_SET_IN_PLACE_STATE)).unwrap();
+            states["golden-sidecar"].get("wasUnavailable").cloned()
+        });
+        assert_eq!(from_store, from_all);
+        from_all.is_some()
+    };
+    for (was_noted, is_ready, wanted) in [
+        (None, true, false),
+        (None, false, true),
+        // An earlier update has taken it out of service, and this one is to mend it.
+        (Some(false), false, false),
+        (Some(true), false, true),
+        (Some(true), true, false),
+    ] {
+        assert_eq!(noted(was_noted, is_ready), wanted, "{was_noted:?} {is_ready}");
+    }
+}
+
 #[test]
 fn decision_28_annotations_are_refreshed_but_those_that_fill_gaps() {
     let (before, _, mut spec) = recorded();
@@ -296,6 +330,26 @@ fn a20_back_to_the_image_of_the_other_twin_changes_no_image() {
     let patch = update(&hot_set("m:1", "b"), &pod, "r", now()).unwrap();
     assert_eq!(patch.get("spec"), None);
     assert!(annotation(&patch, SIDECAR_SET_HASH).contains("\"hash\""), "the hash is written all the same");
+}
+
+/// Another empty image is for new Pods alone: a twin that rests would be restarted for nothing.
+#[test]
+fn a20_a_reset_leaves_the_twins_of_others_that_rest_with_an_earlier_empty_image() {
+    let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:2"});
+    let container = |name: &str, image: &str| json!({"name": name, "image": image, "upgradeStrategy": way});
+    let set = Spec::of(&json!({"metadata": {"name": "mesh", "resourceVersion": "c"},
+        "spec": {"containers": [container("mesh", "m:2"), container("logs", "l:1")]}}))
+    .unwrap();
+    let state = r#"{"mesh":{"lastContainerStatuses":{"mesh-2":{"imageID":"e","image":"empty:1"}}}}"#;
+    let annotations = json!({SIDECAR_SET_WORKING: r#"{"mesh":"mesh-2","logs":"logs-1"}"#, SIDECAR_SET_IN_PLACE_STATE: state,
+        "kruise.io/sidecarset-hash-without-image": r#"{"mesh":{"hash":"of empty:1"}}"#});
+    let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [
+        {"name": "mesh-1", "image": "m:1"}, {"name": "mesh-2", "image": "m:2"},
+        {"name": "logs-1", "image": "l:1"}, {"name": "logs-2", "image": "empty:1"}]}});
+    let patch = reset(&set, &pod, now()).unwrap();
+    assert_eq!(patch["spec"]["containers"], json!([{"name": "mesh-1", "image": "empty:2"}]));
+    let mut keys = patch["metadata"]["annotations"].as_object().unwrap().keys();
+    assert!(keys.all(|key| !key.contains("logs-")), "{patch}");
 }
 
 #[test]
