@@ -63,11 +63,13 @@ impl Controller {
     pub(super) fn see(&self, job: &CloneSetJob) -> CloneSetObjects {
         let now = clock::now();
         let mut all = self.context.pods.by_index(&BY_CONTROLLER, &job.owner.uid);
-        // Whoever may create Pods in another namespace can write the UID into them.
+        // Whoever may create Pods or claims in another namespace can write the UID into them.
         all.retain(|pod| pod.namespace() == &*job.key.namespace);
         let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| pod.is_active());
-        let mut claims = self.claims.by_index(&CLAIMS_BY_OWNER, &job.owner.uid);
-        claims.retain(|claim| !claim.is_deleting());
+        let is_own = |claim: &ClaimView| {
+            !claim.is_deleting() && claim.metadata.namespace.as_deref() == Some(&*job.key.namespace)
+        };
+        let claims = self.claims.select_by_index(&CLAIMS_BY_OWNER, &job.owner.uid, is_own);
         let generation = job.clone_set.metadata.generation;
         let mut found = self.memories.take_found(&job.key);
         if found.generation != generation {

@@ -668,6 +668,24 @@ async fn claims_come_before_pods_stay_when_a_pod_is_lost_and_go_with_a_scale_dow
     assert_eq!(lock(&world.server).objects.keys().filter(|p| p.contains("persistentvolumeclaims")).count(), 0);
 }
 
+/// Whoever may create claims in another namespace can write the UID into them, any id, and the name of a claim that is needed.
+#[tokio::test]
+async fn claims_of_another_namespace_are_none_of_the_set() {
+    let world = World::new();
+    world.put_clone_set(
+        json!({"replicas": 1, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"x": 1}}]}),
+    );
+    let foreign = json!({"metadata": {"name": "data-web-foreign", "namespace": "other", "uid": "foreign",
+        "resourceVersion": "1", "labels": {labels::INSTANCE_ID: "foreign"}, "ownerReferences": [
+            {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "set", "controller": true}]}});
+    world.controller.claims.upsert(serde_json::from_value(foreign).unwrap());
+    world.go_on().await;
+    let writes = world.writes();
+    let posted = writes.iter().filter(|w| w.0 == Method::POST).map(|w| w.1.rsplit('/').next().unwrap());
+    assert_eq!(posted.collect::<Vec<_>>(), ["controllerrevisions", "persistentvolumeclaims", "pods"]);
+    assert_ne!(world.pods()[0]["metadata"]["labels"][labels::INSTANCE_ID], "foreign");
+}
+
 #[tokio::test]
 async fn shortfall_12_a_pod_on_its_way_out_is_waited_for_when_its_claims_are_wanted() {
     let world = World::new();

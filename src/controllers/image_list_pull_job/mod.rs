@@ -192,10 +192,16 @@ impl Controller {
                 Err(error) => Err(error),
             };
         }
-        let children = self.jobs.by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default());
+        let children = self.children(&list);
         let plan = list::plan(&list, &spec, &children, now);
         self.carry_out(&list, &plan).await?;
         self.record(&list, plan.status, now).await
+    }
+
+    /// The jobs of a list. Whoever may create jobs in another namespace can write its UID into them.
+    fn children(&self, list: &ImageListPullJob) -> Vec<Arc<ImagePullJob>> {
+        let is_here = |job: &ImagePullJob| job.metadata.namespace == list.metadata.namespace;
+        self.jobs.select_by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default(), is_here)
     }
 
     /// How long ago the list ended, if it has.
@@ -221,7 +227,7 @@ impl Controller {
         spec: &ListSpec,
         ended: Duration,
     ) -> kube::Result<Requeue> {
-        let children = self.jobs.by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default());
+        let children = self.children(list);
         if let Some(status) = list::for_newer_generation(list, spec, &children, clock::now()) {
             let recorded = (&json_of(list.status.as_ref())?, &json_of(Some(&status))?);
             let outcome = self.status.write((&self.api(key), &self.lists), list, recorded, false, clock::now()).await?;

@@ -174,6 +174,22 @@ async fn an_edit_replaces_the_jobs_one_after_the_other() {
     assert!(jobs.iter().all(|job| job["spec"]["parallelism"] == 7 && !before.contains(job)));
 }
 
+/// Whoever may create jobs in another namespace can write the UID of a list into them.
+#[tokio::test]
+async fn jobs_of_another_namespace_are_none_of_the_list() {
+    let world = World::new();
+    let foreign = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "spec": {"image": "a:1"},
+        "metadata": {"name": "foreign", "namespace": "other", "uid": "foreign", "resourceVersion": "1", "ownerReferences": [
+            {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImageListPullJob", "name": "list", "uid": "l", "controller": true}]}});
+    world.controller.jobs.upsert(serde_json::from_value(foreign).unwrap());
+    world.put(json!({}));
+    world.settle().await;
+    let jobs = world.jobs();
+    let images: Vec<&str> = jobs.iter().map(|job| job["spec"]["image"].as_str().unwrap()).collect();
+    assert!(images.len() == 2 && images.contains(&"a:1") && images.contains(&"b:1"), "{images:?}");
+    assert!(lock(&world.server).writes.iter().all(|(method, _)| method != Method::DELETE));
+}
+
 #[tokio::test]
 async fn a_list_is_deleted_after_its_time() {
     let world = World::new();

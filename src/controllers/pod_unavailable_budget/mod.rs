@@ -311,7 +311,11 @@ impl Controller {
         let mut following = lock(&self.following);
         following.resolve(key, members);
         let selector = match members {
-            Members::Scope(Scope::Owner(uid), _) => return store.by_index(&BY_CONTROLLER, uid),
+            Members::Scope(Scope::Owner(uid), _) => {
+                // Whoever may create Pods in another namespace can write the UID into them.
+                let is_here = |pod: &PodView| pod.namespace() == &*key.namespace;
+                return store.select_by_index(&BY_CONTROLLER, uid, is_here);
+            }
             Members::Selector(selector)
             | Members::Scope(Scope::Labels(selector) | Scope::Deployment(_, selector), _) => selector,
             // The workload does not exist. That is rare and does not last.

@@ -150,6 +150,8 @@ async fn a_budget_for_a_workload_finds_its_pods_by_their_owner() {
     let target = json!({"selector": null, "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
     let mut pods = three();
     pods.push(pod("other", json!({"metadata": {"ownerReferences": null}})));
+    // Whoever may create Pods in another namespace can write the UID into them.
+    pods.push(pod("foreign", json!({"metadata": {"namespace": "b"}})));
     let world = World::new(&budget(json!({"spec": target})), pods);
     world.pass().await;
     assert_eq!(world.numbers(), [1, 3, 2, 3]);

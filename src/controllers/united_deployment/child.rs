@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 use crate::{
     api::{apps, group_of, labels},
     controllers::deployment_of,
-    domain::kinds::united_deployment::{child::ChildSeen, spec::ChildKind},
+    domain::{
+        kinds::united_deployment::{child::ChildSeen, spec::ChildKind},
+        workload::owner::OwnerRef,
+    },
     k8s::pod::Owner,
     runtime::watches::{Change, ObjectKey, Store, StoreIndex},
 };
@@ -145,8 +148,11 @@ impl<K: OfKind> OneKind<K> {
         Self { store: Store::of_work([by_owner()], |child| united_owner(&child.metadata).is_none()) }
     }
 
-    fn of(&self, uid: &str) -> Vec<ChildSeen> {
-        self.store.by_index(&by_owner(), uid).iter().map(|child| seen(child.as_ref())).collect()
+    fn of(&self, owner: &OwnerRef) -> Vec<ChildSeen> {
+        // Whoever may create workloads in another namespace can write the UID into them.
+        let is_here = |child: &Child<K>| child.metadata.namespace.as_deref() == Some(owner.namespace.as_str());
+        let all = self.store.select_by_index(&by_owner(), &owner.uid, is_here);
+        all.iter().map(|child| seen(child.as_ref())).collect()
     }
 
     fn owner(&self, namespace: &str, name: &str) -> Option<ObjectKey> {
@@ -189,12 +195,12 @@ impl Children {
         }
     }
 
-    /// Those that the object with this UID controls.
-    pub(super) fn of(&self, uid: &str) -> Vec<ChildSeen> {
-        let mut all = self.stateful_sets.of(uid);
-        all.extend(self.advanced.of(uid));
-        all.extend(self.clone_sets.of(uid));
-        all.extend(self.deployments.of(uid));
+    /// Those that an object controls.
+    pub(super) fn of(&self, owner: &OwnerRef) -> Vec<ChildSeen> {
+        let mut all = self.stateful_sets.of(owner);
+        all.extend(self.advanced.of(owner));
+        all.extend(self.clone_sets.of(owner));
+        all.extend(self.deployments.of(owner));
         all
     }
 

@@ -29,7 +29,7 @@ impl Controller {
     /// Every workload of the object, with its Pods counted.
     pub(super) fn observe(&self, job: &UnitedJob, update: &str) -> Vec<ChildSeen> {
         let now = clock::now();
-        let mut children = self.children.of(&job.owner.uid);
+        let mut children = self.children.of(&job.owner);
         for child in &mut children {
             let pods = self.pods_of(job, child);
             child.pods = count(job, child, &pods, update, now);
@@ -43,7 +43,7 @@ impl Controller {
             return Vec::new();
         }
         let (now, mut wrong) = (clock::now(), Vec::new());
-        for child in self.children.of(&job.owner.uid) {
+        for child in self.children.of(&job.owner) {
             let pods = self.pods_of(job, &child);
             let keeps_old = keeps_old(job, &child, &pods, update);
             for pod in pods.into_iter().filter(counts) {
@@ -61,7 +61,9 @@ impl Controller {
     /// The Pods of a workload. Those of a Deployment belong to its ReplicaSets, which have its name.
     pub(super) fn pods_of(&self, job: &UnitedJob, child: &ChildSeen) -> Vec<Arc<PodView>> {
         if child.kind != Some(ChildKind::Deployment) {
-            return self.context.pods.by_index(&BY_CONTROLLER, &child.uid);
+            // Whoever may create Pods in another namespace can write the UID into them.
+            let is_here = |pod: &PodView| pod.namespace() == &*job.key.namespace;
+            return self.context.pods.select_by_index(&BY_CONTROLLER, &child.uid, is_here);
         }
         let Ok(selector) = Selector::of(&make::selector(&job.spec, &child.subset)) else { return Vec::new() };
         let text = deployment_text(&job.key.namespace, &child.name);
@@ -78,7 +80,7 @@ impl Controller {
     /// Reads the workloads from the API server, before one is made: names are generated, so that the API server cannot tell
     /// a second one from the first. Returns whether there are others than before, and those that nobody controls.
     pub(super) async fn read_children(&self, job: &UnitedJob) -> kube::Result<(bool, Vec<ChildSeen>)> {
-        let uids = || -> Vec<String> { self.children.of(&job.owner.uid).into_iter().map(|child| child.uid).collect() };
+        let uids = || -> Vec<String> { self.children.of(&job.owner).into_iter().map(|child| child.uid).collect() };
         let before = uids();
         let (kind, namespace) = (job.spec.template.kind, &job.key.namespace);
         let orphans = self.children.read(kind, &self.context.client, namespace).await?;

@@ -1221,6 +1221,34 @@ async fn shortfall_lists_are_of_the_namespace_and_the_collision_count_is_kept() 
     assert!(!reads.is_empty() && reads.iter().all(|path| path.contains("/namespaces/ns/")), "{reads:?}");
 }
 
+/// Whoever may create workloads and Pods in another namespace can write the UIDs of others into them.
+#[tokio::test(start_paused = true)]
+async fn workloads_and_pods_of_another_namespace_count_for_nothing() {
+    let mut world = World::new("ns", "web");
+    world.apply(spec("i:1"));
+    world.settle().await;
+    world.deliver();
+    lock(&world.writes).clear();
+    let foreign = |mut object: Value| {
+        object["metadata"]["namespace"] = "other".into();
+        object["metadata"]["uid"] = "foreign".into();
+        object
+    };
+    let (_, pod) = lock(&world.server).of("/api/v1/namespaces/ns/pods/").remove(0);
+    world.controller.context.pods.upsert(serde_json::from_value(foreign(Value::clone(&pod))).unwrap());
+    let set = foreign(world.children(ChildKind::CloneSet).remove(0));
+    for set in [None, Some(set)] {
+        if let Some(set) = set {
+            world.controller.children.put(ChildKind::CloneSet, set).unwrap();
+        }
+        for _ in 0..3 {
+            assert!(world.controller.reconcile(&world.key()).await.is_ok());
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        assert_eq!(*lock(&world.writes), Vec::<String>::new());
+    }
+}
+
 #[test]
 fn the_owner_of_a_pod_is_found_by_the_name_of_its_controller() {
     let children = child::Children::new();

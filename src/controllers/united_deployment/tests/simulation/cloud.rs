@@ -20,7 +20,7 @@ use crate::{
         fake::{Next, Server},
         in_memory,
     },
-    domain::kinds::united_deployment::spec::ChildKind,
+    domain::{kinds::united_deployment::spec::ChildKind, workload::owner::OwnerRef},
     k8s::{pod::PodView, time::rfc3339},
     liveness::{Acts, Driver, Random, Step},
     runtime::{
@@ -979,7 +979,8 @@ impl Cloud {
 
     /// The workloads as the controller knows them.
     fn known_workloads(&self, uid: &str) -> Vec<WorkloadKnown> {
-        let known = self.controller.children.of(uid).into_iter().map(|seen| {
+        let owner = OwnerRef { namespace: "ns".to_owned(), uid: uid.to_owned(), ..OwnerRef::default() };
+        let known = self.controller.children.of(&owner).into_iter().map(|seen| {
             let (spec, kind) = (&seen.object["spec"], seen.kind.unwrap());
             let is_told = number(&seen.status, "/observedGeneration") == seen.generation;
             let updated = number(&seen.status, "/updatedReplicas");
