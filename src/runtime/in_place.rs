@@ -268,9 +268,16 @@ impl InPlace {
         }
     }
 
-    /// Whether a change may be tried at all: of a workload with a refused Pod by a dry run. It is asked before the budgets are:
-    /// a Pod that is refused anyway would use up what they allow, again and again, and no other one would have its turn. False:
-    /// it has changed, or is gone.
+    /// Whether changes of the Pod's workload were refused a short time ago. Then [`Self::may_begin`] is asked before a consent of
+    /// its budgets is recorded: a Pod that is refused anyway would use up what they allow, again and again, and no other one
+    /// would have its turn. The budgets are asked before that by a dry run: admission asks them too, and what they refuse is no
+    /// refusal of the change.
+    pub fn is_in_doubt(&self, view: &PodView) -> bool {
+        let workload = view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default();
+        self.doubts.of(workload, clock::now().mono).is_some()
+    }
+
+    /// Whether a change may be tried at all: of a workload with a refused Pod by a dry run. False: it has changed, or is gone.
     ///
     /// # Errors
     /// Those of the API server, but 404 and 409. The Pod stays in service.

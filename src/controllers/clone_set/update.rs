@@ -134,7 +134,14 @@ impl Controller {
             Step::InPlace { ask, .. } | Step::Recreate { ask } => Some(*ask),
         };
         let Some(_held) = self.pods.hold(view) else { return Ok(None) };
-        if let Step::InPlace { spec, .. } = &step {
+        if let Step::InPlace { spec, ask } = &step
+            && self.in_place.is_in_doubt(view)
+        {
+            match self.context.budgets.may_take(view, (ask.operation, true), refusals).await {
+                Verdict::Yes => {}
+                Verdict::No => return Ok(Some(Tried::Refused)),
+                Verdict::Undecided => return Ok(Some(Tried::Nothing)),
+            }
             let may = self.in_place.may_begin(view, self.labels_of(target), spec).await;
             if !may.inspect_err(|error| self.report_refused(job, view, target, error))? {
                 return Ok(None);

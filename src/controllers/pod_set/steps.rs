@@ -207,19 +207,29 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     pub async fn with_pod(
         &self,
         view: Option<&Arc<PodView>>,
-        (operation, refusals): (Option<Operation>, &Refusals),
+        asked: (Option<Operation>, &Refusals),
         act: impl AsyncFnOnce(&PodView) -> kube::Result<bool>,
     ) -> kube::Result<Tried> {
         let Some(view) = view else { return Ok(Tried::Nothing) };
         let Some(_held) = self.pods.hold(view) else { return Ok(Tried::Nothing) };
-        if let Some(operation) = operation {
-            match self.context.budgets.may_take(view, (operation, false), refusals).await {
-                Verdict::Yes => {}
-                Verdict::No => return Ok(Tried::Refused),
-                Verdict::Undecided => return Ok(Tried::Undecided),
-            }
+        match self.kept_by_budgets(view, asked, false).await {
+            Some(kept) => Ok(kept),
+            None => act(view).await.map(Tried::of),
         }
-        act(view).await.map(Tried::of)
+    }
+
+    /// What came of a step that the budgets of its Pod do not let be taken. None: they do.
+    async fn kept_by_budgets(
+        &self,
+        view: &PodView,
+        (operation, refusals): (Option<Operation>, &Refusals),
+        dry_run: bool,
+    ) -> Option<Tried> {
+        match self.context.budgets.may_take(view, (operation?, dry_run), refusals).await {
+            Verdict::Yes => None,
+            Verdict::No => Some(Tried::Refused),
+            Verdict::Undecided => Some(Tried::Undecided),
+        }
     }
 
     /// Changes a Pod, as [`Self::with_pod`].
@@ -235,7 +245,11 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     ) -> kube::Result<Tried> {
         if let PodStep::Change { owner, revision: (revision, label), change: PodAction::UpdateInPlace { spec } } = &step
             && let Some(view) = view
+            && self.in_place.is_in_doubt(view)
         {
+            if let Some(kept) = self.kept_by_budgets(view, asked, true).await {
+                return Ok(kept);
+            }
             let may = self.in_place.may_begin(view, Target { label, template_hash: None }, spec).await;
             if !may.inspect_err(|error| self.report_refused(owner, view, revision, error))? {
                 return Ok(Tried::Nothing);
