@@ -403,11 +403,27 @@ impl Budgets {
     }
 
     async fn decide(&self, pod: &PodView, operation: Operation, dry_run: bool) -> Result<Option<Answer>, Refusal> {
-        let budgets =
-            self.covering(pod).await.map_err(|error| Refusal::Undecided(Undecided::ApiServer(error.to_string())))?;
+        let covering = self.covering(pod).await;
+        let mut guarding = covering.map_err(|error| Refusal::Undecided(Undecided::ApiServer(error.to_string())))?;
+        guarding.retain(|budget| rule::protects(budget, &self.gates, operation));
+        // What one of several refuses must not use up what the others allow, each time that it is asked for.
+        if !dry_run && guarding.len() > 1 {
+            self.ask_all(&guarding, pod, operation, true).await?;
+        }
+        self.ask_all(&guarding, pod, operation, dry_run).await
+    }
+
+    /// Asks budgets one after the other, up to the first one that refuses. None: there are none.
+    async fn ask_all(
+        &self,
+        budgets: &[Arc<PodUnavailableBudget>],
+        pod: &PodView,
+        operation: Operation,
+        dry_run: bool,
+    ) -> Result<Option<Answer>, Refusal> {
         let mut all = None;
         let created = pod.created;
-        for budget in budgets.iter().filter(|budget| rule::protects(budget, &self.gates, operation)) {
+        for budget in budgets {
             let ask = Ask { pod: pod.name().to_owned(), created, operation };
             match self.ask(ObjectKey::of(budget.as_ref()), ask, dry_run).await {
                 Ok(Answer::Refused(message)) => return Err(Refusal::Budget { name: budget.name_any(), message }),

@@ -242,6 +242,24 @@ async fn b12_a_dry_run_says_the_truth_and_writes_nothing() {
     budgets.take(&view("p1"), Operation::Evict, true).await.unwrap_err();
 }
 
+#[tokio::test]
+async fn what_one_budget_refuses_uses_up_nothing_of_another() {
+    let server = Server::new(4, json!({"maxUnavailable": 0}));
+    let budgets = server.replica("");
+    let mut first = lock(&server.budget).clone();
+    let counted = json!({"observedGeneration": 1, "totalReplicas": 4, "desiredAvailable": 3, "currentAvailable": 4,
+        "unavailableAllowed": 1});
+    let changes = json!({"metadata": {"name": "a", "uid": "a", "resourceVersion": "5000"},
+        "spec": {"maxUnavailable": 1}, "status": counted});
+    json_patch::merge(&mut first, &changes);
+    let first: PodUnavailableBudget = serde_json::from_value(first).unwrap();
+    budgets.note(&first);
+    budgets.store.upsert(first);
+    let refused = delete(&budgets, "p0").await.unwrap_err();
+    // The API server of these tests knows nothing of the one that is asked first: a write of its consent would fail.
+    assert!(matches!(&refused, Refusal::Budget { name, .. } if name == "b"), "{refused:?}");
+}
+
 /// A hundred requests at once through two processes, against a budget of three.
 #[tokio::test]
 async fn a_hundred_requests_through_two_processes_take_exactly_what_is_allowed() {

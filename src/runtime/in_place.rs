@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use self::doubt::{Attempt, Doubts};
 use super::{
-    apply::is_refusal,
+    apply::{code, is_refusal},
     clock, lock,
     pass::AFTER_CONFLICT,
     pod_control::{Part, PodControl, decoded},
@@ -233,17 +233,12 @@ impl InPlace {
     /// # Errors
     /// Those of the API server, but 404 and 409. One that is a refusal leaves the Pod in service.
     pub async fn begin(&self, view: &PodView, target: Target<'_>, spec: &UpdateSpec) -> kube::Result<bool> {
-        let workload = view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default();
-        let tried = Attempt { workload, pod: view.uid(), revision: target.label };
-        let doubt = self.doubts.of(workload, clock::now().mono);
+        let tried = attempt(view, target);
+        let doubt = self.doubts.of(tried.workload, clock::now().mono);
         let _turn = match &doubt {
             None => None,
             Some(doubt) => {
-                if let Some(refusal) = doubt.pause(tried, clock::now().mono) {
-                    return Err(refusal);
-                }
-                let would = self.would_change(view, target, spec).await;
-                if !would.inspect_err(|error| self.note_refusal(tried, error, false))? {
+                if !self.may_begin(view, target, spec).await? {
                     return Ok(false);
                 }
                 Some(doubt.turn.lock().await)
@@ -262,16 +257,43 @@ impl InPlace {
                 Err(refusal)
             }
             begun => {
-                if matches!(begun, Ok(true)) {
-                    self.doubts.changed(tried);
+                match &begun {
+                    Ok(true) => self.doubts.changed(tried),
+                    // It may have been changed: the next pass sees that, or takes it back into service.
+                    Err(error) if is_out => self.note_refusal(tried, error, true),
+                    Ok(false) | Err(_) => {}
                 }
                 begun
             }
         }
     }
 
+    /// Whether changes of the Pod's workload were refused a short time ago. Then [`Self::may_begin`] is asked before a consent of
+    /// its budgets is recorded: a Pod that is refused anyway would use up what they allow, again and again, and no other one
+    /// would have its turn. The budgets are asked before that by a dry run: admission asks them too, and what they refuse is no
+    /// refusal of the change.
+    pub fn is_in_doubt(&self, view: &PodView) -> bool {
+        let workload = view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default();
+        self.doubts.of(workload, clock::now().mono).is_some()
+    }
+
+    /// Whether a change may be tried at all: of a workload with a refused Pod by a dry run. False: it has changed, or is gone.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409. The Pod stays in service.
+    pub async fn may_begin(&self, view: &PodView, target: Target<'_>, spec: &UpdateSpec) -> kube::Result<bool> {
+        let tried = attempt(view, target);
+        let Some(doubt) = self.doubts.of(tried.workload, clock::now().mono) else { return Ok(true) };
+        if let Some(refusal) = doubt.pause(tried, clock::now().mono) {
+            return Err(refusal);
+        }
+        let would = self.would_change(view, target, spec).await;
+        would.inspect_err(|error| self.note_refusal(tried, error, false))
+    }
+
     fn note_refusal(&self, tried: Attempt<'_>, error: &kube::Error, was_out: bool) {
-        if is_refusal(error) {
+        // A webhook that does not answer is a 500, as long as it does not.
+        if is_refusal(error) || code(error) == Some(500) {
             self.doubts.refused(tried, error, was_out, clock::now().mono);
         }
     }
@@ -325,6 +347,11 @@ impl InPlace {
         }
         Ok(self.pods.try_patch(view, Part::Whole, &change.patch).await?.is_some())
     }
+}
+
+fn attempt<'a>(view: &'a PodView, target: Target<'a>) -> Attempt<'a> {
+    let workload = view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default();
+    Attempt { workload, pod: view.uid(), revision: target.label }
 }
 
 /// The change with which an update begins: its first batch, or an annotation that says what comes after the grace period.

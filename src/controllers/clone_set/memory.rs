@@ -1,6 +1,9 @@
 //! What is remembered of each CloneSet between two passes. Everything can be lost; this is the only file that locks it.
 
-use std::{collections::HashMap, mem};
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+};
 
 use super::observe::Found;
 use crate::runtime::{
@@ -32,6 +35,8 @@ pub(super) struct CloneSetMemory {
     limited: i32,
     /// Whether a budget kept a Pod in service in the last pass that wanted to take one out.
     is_refused: bool,
+    /// Ids of instances that were deleted, and whose claims could not be.
+    left: BTreeSet<String>,
     /// What was done about new images.
     pre_download: Notes,
 }
@@ -129,6 +134,15 @@ impl CloneSetMemories {
     /// Whether a budget kept a Pod in service before. None: nothing is remembered of the CloneSet.
     pub(super) fn replace_refused(&self, key: &ObjectKey, is_refused: bool) -> Option<bool> {
         self.0.with(key, |memory| mem::replace(&mut memory.is_refused, is_refused))
+    }
+
+    /// Ids of instances that were deleted, and whose claims could not be.
+    pub(super) fn left(&self, key: &ObjectKey) -> BTreeSet<String> {
+        self.0.with(key, |memory| memory.left.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn keep_left(&self, key: &ObjectKey, left: BTreeSet<String>) {
+        self.0.with(key, |memory| memory.left = left);
     }
 
     pub(super) fn pre_download(&self, key: &ObjectKey) -> Notes {

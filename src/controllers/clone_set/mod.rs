@@ -331,7 +331,15 @@ impl Controller {
         self.adopt(job, pass).await;
         let mut seen = self.see_writes(job, seen, pass);
         pass.next.look_after(self.pre_download(job, resolved, &seen).await);
-        if !job.spec.reuses_claims {
+        let mut left = None;
+        if job.spec.reuses_claims {
+            match self.delete_left_claims(job, &seen).await {
+                Ok(done) => pass.note(Ok(done), |outcome| &mut outcome.scale_error),
+                // It keeps nothing else from being done.
+                Err(error) => left = Some(error),
+            }
+            seen = self.see_writes(job, seen, pass);
+        } else {
             // Ids of claims that go are not used again in this pass.
             pass.note(self.drop_claims(job, &seen).await, |outcome| &mut outcome.scale_error);
         }
@@ -347,6 +355,9 @@ impl Controller {
         } else {
             // What a single Pod needs by itself is done all the same, or it would stay out of service.
             self.refresh_all(job, resolved, &seen, pass).await;
+        }
+        if let Some(error) = left {
+            pass.note(Err(error), |outcome| &mut outcome.scale_error);
         }
         self.see_writes(job, seen, pass)
     }

@@ -37,7 +37,7 @@ use crate::{
 const MOST_PER_PASS: usize = 128;
 
 pub(super) fn id_of(pod: &PodView) -> &str {
-    pod.labels.get(labels::INSTANCE_ID).unwrap_or_default()
+    scale::instance_of(pod)
 }
 
 impl Controller {
@@ -136,9 +136,10 @@ impl Controller {
             }
             for (charge, tried) in each(wave, try_one).await.0 {
                 match tried {
-                    Ok(Tried::Done) => changed = true,
-                    Ok(Tried::Refused | Tried::Impossible(_)) => room.leave(charge),
-                    Ok(Tried::Nothing) => {}
+                    // The Pod is gone, whatever became of its claims.
+                    Ok((Tried::Done, left)) => (changed, failure) = (true, failure.or(left)),
+                    Ok((Tried::Refused | Tried::Impossible(_), _)) => room.leave(charge),
+                    Ok((Tried::Nothing, _)) => {}
                     Err(error) => {
                         match is_refusal(&error) {
                             true => room.leave(charge),
@@ -154,6 +155,7 @@ impl Controller {
         changed || unsure
     }
 
+    /// Deletes or announces a Pod. With what came of it, why claims of a Pod that was deleted are left.
     async fn delete_or_announce(
         &self,
         job: &CloneSetJob,
@@ -161,7 +163,7 @@ impl Controller {
         view: &Arc<PodView>,
         held: bool,
         refusals: &Refusals,
-    ) -> kube::Result<Tried> {
+    ) -> kube::Result<(Tried, Option<kube::Error>)> {
         let asked = match held {
             true => steps::announced_deletion(&job.spec.lifecycle),
             false => Some(Operation::Delete),
@@ -169,15 +171,15 @@ impl Controller {
         if let Some(operation) = asked {
             match self.context.budgets.may_take(view, (operation, false), refusals).await {
                 Verdict::Yes => {}
-                Verdict::No => return Ok(Tried::Refused),
-                Verdict::Undecided => return Ok(Tried::Nothing),
+                Verdict::No => return Ok((Tried::Refused, None)),
+                Verdict::Undecided => return Ok((Tried::Nothing, None)),
             }
         }
-        let done = match held {
-            true => self.move_to(job, view, State::PreparingDelete, false).await?,
-            false => self.delete(job, view, seen).await.map(|()| true)?,
-        };
-        Ok(if done { Tried::Done } else { Tried::Nothing })
+        if !held {
+            return Ok((Tried::Done, self.delete(job, view, seen).await?));
+        }
+        let done = self.move_to(job, view, State::PreparingDelete, false).await?;
+        Ok((if done { Tried::Done } else { Tried::Nothing }, None))
     }
 
     /// Makes Pods: on the current revision, then on the update revision. Whether anything was done, and the first failure.
@@ -302,16 +304,44 @@ impl Controller {
         Ok(true)
     }
 
-    /// Deletes a Pod, and the claims of its instance. Both stay if its hook has taken hold of it again: the next pass sees
-    /// that.
-    async fn delete(&self, job: &CloneSetJob, pod: &Arc<PodView>, seen: &CloneSetObjects) -> kube::Result<()> {
+    /// Deletes a Pod, and the claims of its instance. Returns why claims are left: they are for the next passes. Both stay if
+    /// its hook has taken hold of it again: the next pass sees that.
+    async fn delete(
+        &self,
+        job: &CloneSetJob,
+        pod: &Arc<PodView>,
+        seen: &CloneSetObjects,
+    ) -> kube::Result<Option<kube::Error>> {
         if !self.delete_pod(job, pod).await? {
-            return Ok(());
+            return Ok(None);
         }
         let id = id_of(pod);
         let is_its_own = |claim: &&Arc<ClaimView>| !id.is_empty() && claim.instance_id == id;
         let claims: Vec<Arc<ClaimView>> = seen.claims.iter().filter(is_its_own).cloned().collect();
-        self.claim_control.delete_all(&claims).await
+        let left = self.claim_control.delete_all(&claims).await.err();
+        if left.is_some() {
+            let mut all = self.memories.left(&job.key);
+            all.insert(id.to_owned());
+            self.memories.keep_left(&job.key, all);
+        }
+        Ok(left)
+    }
+
+    /// Claims of Pods that were deleted together with them, as far as that pass was interrupted or refused: their successors are
+    /// not to get them. True: some were deleted.
+    pub(super) async fn delete_left_claims(&self, job: &CloneSetJob, seen: &CloneSetObjects) -> kube::Result<bool> {
+        let before = self.memories.left(&job.key);
+        let ids = scale::left_behind(&job.spec, &seen.inactive, &seen.views, &before);
+        let claims: Vec<Arc<ClaimView>> =
+            seen.claims.iter().filter(|claim| ids.contains(claim.instance_id.as_str())).cloned().collect();
+        if !before.is_empty() {
+            let is_left = |id: &String| claims.iter().any(|claim| claim.instance_id == *id);
+            self.memories.keep_left(&job.key, before.iter().filter(|id| is_left(id)).cloned().collect());
+        }
+        match claims.is_empty() {
+            true => Ok(false),
+            false => self.claim_control.delete_all(&claims).await.map(|()| true),
+        }
     }
 
     /// False: it stays, its hook has taken hold of it again.

@@ -49,6 +49,8 @@ struct Server {
     denied: Option<&'static str>,
     /// It says so of dry runs too.
     denies_dry_runs: bool,
+    /// It does not answer instead, which the API server says with a 500.
+    is_silent: bool,
     /// Answers to come instead of the real one, by the beginning of the path, or the whole path with `$` at its end.
     faults: Vec<(Method, String, u16)>,
 }
@@ -173,7 +175,7 @@ impl Server {
                 let is_denied =
                     self.denied.is_some_and(|image| is_new && after["spec"]["containers"][0]["image"] == image);
                 if is_denied && (self.denies_dry_runs || !is_dry_run) {
-                    return refused(403);
+                    return refused(if self.is_silent { 500 } else { 403 });
                 }
                 if is_dry_run {
                     return (200, after);

@@ -117,7 +117,7 @@ impl Controller {
         pass.note(tally.failure.map_or(Ok(tally.changed), Err), |outcome| &mut outcome.update_error);
     }
 
-    /// Carries out the step of one Pod. None: it is being written by another task.
+    /// Carries out the step of one Pod. None: it is being written by another task, or has changed.
     async fn begin(
         &self,
         job: &CloneSetJob,
@@ -134,6 +134,19 @@ impl Controller {
             Step::InPlace { ask, .. } | Step::Recreate { ask } => Some(*ask),
         };
         let Some(_held) = self.pods.hold(view) else { return Ok(None) };
+        if let Step::InPlace { spec, ask } = &step
+            && self.in_place.is_in_doubt(view)
+        {
+            match self.context.budgets.may_take(view, (ask.operation, true), refusals).await {
+                Verdict::Yes => {}
+                Verdict::No => return Ok(Some(Tried::Refused)),
+                Verdict::Undecided => return Ok(Some(Tried::Nothing)),
+            }
+            let may = self.in_place.may_begin(view, self.labels_of(target), spec).await;
+            if !may.inspect_err(|error| self.report_refused(job, view, target, error))? {
+                return Ok(None);
+            }
+        }
         if let Some(Question { operation, dry_run }) = ask {
             match self.context.budgets.may_take(view, (operation, dry_run), refusals).await {
                 Verdict::Yes => {}
@@ -174,22 +187,28 @@ impl Controller {
         target: &str,
         spec: &UpdateSpec,
     ) -> kube::Result<bool> {
-        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
-        let label = make::revision_label(target, short);
-        let to = Target { label, template_hash: Some(revision::short(target)) };
-        let result = self.in_place.begin(view, to, spec).await;
+        let result = self.in_place.begin(view, self.labels_of(target), spec).await;
         match &result {
             Ok(true) => {
                 let message = format!("successfully update pod {} in-place(revision {target})", view.name());
                 self.pods.normal(&job.owner, "SuccessfulUpdatePodInPlace", &message);
             }
             Ok(false) => {}
-            Err(error) => {
-                let message = format!("failed to update pod {} in-place(revision {target}): {error}", view.name());
-                self.pods.warning(&job.owner, "FailedUpdatePodInPlace", &message);
-            }
+            Err(error) => self.report_refused(job, view, target, error),
         }
         result.map(|_| true)
+    }
+
+    fn report_refused(&self, job: &CloneSetJob, view: &PodView, target: &str, error: &kube::Error) {
+        let message = format!("failed to update pod {} in-place(revision {target}): {error}", view.name());
+        self.pods.warning(&job.owner, "FailedUpdatePodInPlace", &message);
+    }
+
+    /// The labels of Pods on a revision.
+    fn labels_of<'a>(&self, revision: &'a str) -> Target<'a> {
+        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
+        let label = make::revision_label(revision, short);
+        Target { label, template_hash: Some(revision::short(revision)) }
     }
 }
 

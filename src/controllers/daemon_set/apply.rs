@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::labels,
     budgets::refusals::Refusals,
-    controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
+    controllers::pod_set::{AboutStep, PodStep, Together, Tried, Waves, Write},
     domain::kinds::daemon_set::{
         away::Departure,
         make,
@@ -121,7 +121,7 @@ impl Controller {
         left
     }
 
-    /// Tries all of them, whatever fails. True: something may have been done that no store shows.
+    /// Tries all of them, whatever fails. True: a Pod may have gone out of service, and no store shows that.
     async fn carry_out_all(
         &self,
         job: &Job,
@@ -136,7 +136,8 @@ impl Controller {
             if let (Some(turn), Ok(Tried::Refused | Tried::Undecided) | Err(_)) = (action.turn(), &tried) {
                 self.common.memories.with(&job.key, |memory| memory.turns.refused(turn));
             }
-            Ok::<_, Infallible>((None, tried))
+            let takes_out = action.takes_out(&job.spec.lifecycle).is_some();
+            Ok::<_, Infallible>((AboutStep { creates: None, takes_out }, tried))
         });
         let tried = tried.await.0;
         pass.note_all(tried)

@@ -17,7 +17,7 @@ pub use self::{
     metrics::{SetMetrics, Write},
     record::{SetStatus, words_cleared},
     single::{POD_WORKERS, Together},
-    steps::{PodStep, Tried, Waves},
+    steps::{AboutStep, PodStep, Tried, Waves},
 };
 use super::{BY_CONTROLLER, BY_NAMESPACE, Context};
 use crate::{

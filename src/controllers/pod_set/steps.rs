@@ -65,6 +65,15 @@ pub enum PodStep<'a> {
     },
 }
 
+/// What is said of a step beside what came of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AboutStep {
+    /// What it creates, in words; None: it changes or deletes.
+    pub creates: Option<&'static str>,
+    /// Whether it takes a Pod out of service.
+    pub takes_out: bool,
+}
+
 /// A plan whose candidates take Pods out of service, as many as find room.
 pub trait Waves {
     /// One of them.
@@ -103,17 +112,17 @@ impl Pass {
         !changed && !unsure
     }
 
-    /// Takes note of steps that are tried whatever becomes of the others; what could not be created is named. True:
-    /// something may have been done that no store shows.
-    pub fn note_all(&mut self, tried: impl IntoIterator<Item = (Option<&'static str>, kube::Result<Tried>)>) -> bool {
+    /// Takes note of steps that are tried whatever becomes of the others. True: a Pod may have gone out of service, and no store
+    /// shows that.
+    pub fn note_all(&mut self, tried: impl IntoIterator<Item = (AboutStep, kube::Result<Tried>)>) -> bool {
         let mut unsure = false;
-        for (creates, tried) in tried {
+        for (AboutStep { creates, takes_out }, tried) in tried {
             match tried {
                 Ok(Tried::Done) => self.common.again = true,
                 Ok(Tried::Nothing) => self.common.look_after(Some(AFTER_CONFLICT)),
                 Ok(Tried::Refused | Tried::Undecided) => {}
                 Err(error) => {
-                    unsure |= !is_refusal(&error);
+                    unsure |= takes_out && !is_refusal(&error);
                     match creates {
                         Some(what) => self.failed_to_create(what, error),
                         None => self.note(Err(error)),
@@ -198,19 +207,29 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     pub async fn with_pod(
         &self,
         view: Option<&Arc<PodView>>,
-        (operation, refusals): (Option<Operation>, &Refusals),
+        asked: (Option<Operation>, &Refusals),
         act: impl AsyncFnOnce(&PodView) -> kube::Result<bool>,
     ) -> kube::Result<Tried> {
         let Some(view) = view else { return Ok(Tried::Nothing) };
         let Some(_held) = self.pods.hold(view) else { return Ok(Tried::Nothing) };
-        if let Some(operation) = operation {
-            match self.context.budgets.may_take(view, (operation, false), refusals).await {
-                Verdict::Yes => {}
-                Verdict::No => return Ok(Tried::Refused),
-                Verdict::Undecided => return Ok(Tried::Undecided),
-            }
+        match self.kept_by_budgets(view, asked, false).await {
+            Some(kept) => Ok(kept),
+            None => act(view).await.map(Tried::of),
         }
-        act(view).await.map(Tried::of)
+    }
+
+    /// What came of a step that the budgets of its Pod do not let be taken. None: they do.
+    async fn kept_by_budgets(
+        &self,
+        view: &PodView,
+        (operation, refusals): (Option<Operation>, &Refusals),
+        dry_run: bool,
+    ) -> Option<Tried> {
+        match self.context.budgets.may_take(view, (operation?, dry_run), refusals).await {
+            Verdict::Yes => None,
+            Verdict::No => Some(Tried::Refused),
+            Verdict::Undecided => Some(Tried::Undecided),
+        }
     }
 
     /// Changes a Pod, as [`Self::with_pod`].
@@ -224,6 +243,18 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         hooks: Option<&Lifecycle>,
         asked: (Option<Operation>, &Refusals),
     ) -> kube::Result<Tried> {
+        if let PodStep::Change { owner, revision: (revision, label), change: PodAction::UpdateInPlace { spec } } = &step
+            && let Some(view) = view
+            && self.in_place.is_in_doubt(view)
+        {
+            if let Some(kept) = self.kept_by_budgets(view, asked, true).await {
+                return Ok(kept);
+            }
+            let may = self.in_place.may_begin(view, Target { label, template_hash: None }, spec).await;
+            if !may.inspect_err(|error| self.report_refused(owner, view, revision, error))? {
+                return Ok(Tried::Nothing);
+            }
+        }
         let act = async |view: &PodView| {
             let (owner, revision, change) = match step {
                 PodStep::SetLabels(labels) => {
@@ -285,12 +316,14 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 self.pods.normal(owner, "SuccessfulUpdatePodInPlace", &message);
             }
             Ok(false) => {}
-            Err(error) => {
-                self.metrics.count(Write::Update, false);
-                let message = format!("failed to update pod {} in-place(revision {revision}): {error}", view.name());
-                self.pods.warning(owner, "FailedUpdatePodInPlace", &message);
-            }
+            Err(error) => self.report_refused(owner, view, revision, error),
         }
         result
+    }
+
+    fn report_refused(&self, owner: &OwnerRef, view: &PodView, revision: &str, error: &kube::Error) {
+        self.metrics.count(Write::Update, false);
+        let message = format!("failed to update pod {} in-place(revision {revision}): {error}", view.name());
+        self.pods.warning(owner, "FailedUpdatePodInPlace", &message);
     }
 }

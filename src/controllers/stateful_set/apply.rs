@@ -8,7 +8,7 @@ use super::{Controller, Job, Pass, observe::Seen};
 use crate::{
     api::{feature_gates::gate, labels},
     budgets::refusals::Refusals,
-    controllers::pod_set::{PodStep, Together, Tried, Waves, Write},
+    controllers::pod_set::{AboutStep, PodStep, Together, Tried, Waves, Write},
     domain::{
         kinds::stateful_set::{
             make, numbering,
@@ -18,7 +18,7 @@ use crate::{
     },
     k8s::pod::PodView,
     runtime::{
-        apply::{is_already_there, is_refusal},
+        apply::is_already_there,
         clock,
         in_place::Refreshing,
         lock,
@@ -89,8 +89,9 @@ impl Controller {
         if actions.iter().any(wants) || plan.candidates.iter().any(|candidate| wants(&candidate.action)) {
             pass.refusals.wants();
         }
-        let mut unsure = self.carry_out_all(job, seen, actions, pass).await;
-        unsure |= self.create_all(job, resolved, creations, pass).await;
+        let unsure = self.carry_out_all(job, seen, actions, pass).await;
+        // A Pod or a claim that may have been made counts as missing until it is seen.
+        self.create_all(job, resolved, creations, pass).await;
         // What may have been done is looked at before anything else goes out of service.
         if unsure {
             return left;
@@ -122,22 +123,23 @@ impl Controller {
         });
     }
 
-    /// Tries all of them, whatever fails. True: something may have been done that no store shows.
+    /// Tries all of them, whatever fails. True: a Pod may have gone out of service, and no store shows that.
     async fn carry_out_all(&self, job: &Job, seen: &Seen, actions: Vec<Action>, pass: &mut Pass) -> bool {
         let refusals = &pass.refusals;
         let tried = each(actions, |action| async move {
             let tried = self.try_one(job, seen, &action, refusals).await;
             let creates = matches!(action, Action::CreateClaims { .. }).then_some("a claim");
-            Ok::<_, Infallible>((creates, tried))
+            let takes_out = action.takes_out(&job.spec.lifecycle).is_some();
+            Ok::<_, Infallible>((AboutStep { creates, takes_out }, tried))
         });
         let tried = tried.await.0;
         pass.note_all(tried)
     }
 
-    /// Makes Pods, one at first, then more at a time. True: one may have been made that no store shows.
-    async fn create_all(&self, job: &Job, resolved: &Resolved, creations: Vec<Creation>, pass: &mut Pass) -> bool {
+    /// Makes Pods, one at first, then more at a time.
+    async fn create_all(&self, job: &Job, resolved: &Resolved, creations: Vec<Creation>, pass: &mut Pass) {
         if creations.is_empty() {
-            return false;
+            return;
         }
         let current = resolved.template(&resolved.current);
         let first_failed = &Mutex::new(None);
@@ -158,13 +160,11 @@ impl Controller {
                 made
             }
         };
-        let Some(error) = self.common.create_all(&job.key, creations, pass, make).await else { return false };
-        let unsure = !is_refusal(&error);
+        let Some(error) = self.common.create_all(&job.key, creations, pass, make).await else { return };
         let name = numbering::pod_name(&job.spec.name, lock(first_failed).unwrap_or_default());
         let message = format!("create Pod {name} in StatefulSet {} failed error: {error}", job.spec.name);
         self.common.pods.warning(&job.owner, "FailedCreate", &message);
         pass.failed_to_create(&format!("Pod {name}"), error);
-        unsure
     }
 
     /// Makes the missing claims of an ordinal, and then its Pod.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use kube::{
+    Api,
     api::{Patch, PatchParams},
     core::Request,
 };
@@ -30,7 +31,7 @@ use crate::{
         live, lock,
         pass::{AFTER_WATCHED_CONFLICT, Pass},
         slow_start::{each, slow_start},
-        stored::only_version,
+        stored::{self, only_version},
     },
 };
 
@@ -242,8 +243,12 @@ impl Controller {
                     self.context.pods.upsert(newer.into());
                     Ok(())
                 }
-                Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(()),
-                Err(error) => Err(error),
+                Err(error) => {
+                    // Otherwise one that is gone, which the watch has not said yet, would be tried again and again.
+                    let api: Api<PodObject> = Api::namespaced(self.context.client.clone(), pod.namespace());
+                    let is_behind = stored::correct(&api, &self.context.pods, pod.as_ref(), &error).await?;
+                    if is_behind { Ok(()) } else { Err(error) }
+                }
             }
         })
         .await;

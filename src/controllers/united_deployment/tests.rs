@@ -654,6 +654,23 @@ async fn a_pod_that_is_down_for_a_moment_is_not_given_up_because_an_older_roll_o
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_is_not_labelled_again_and_again() {
+    let world = World::new("ns", "web");
+    world.apply(reserving());
+    play_for_minutes(&world, 20).await;
+    let (path, _) = lock(&world.server).of("/api/v1/namespaces/ns/pods/").remove(0);
+    lock(&world.server).change(&path, &json!({"metadata": {"labels": {labels::RESERVED_POD: null}}}));
+    world.deliver();
+    // The watch has not brought this yet.
+    lock(&world.server).remove(&path);
+    lock(&world.writes).clear();
+    for _ in 0..3 {
+        let _ = world.controller.reconcile(&world.key()).await;
+    }
+    assert_eq!(lock(&world.writes).iter().filter(|write| write.ends_with(&path)).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_find_no_place_move_when_that_is_recorded() {
     let mut wanted = reserving();
     wanted["spec"]["topology"]["scheduleStrategy"]["adaptive"]["reserveUnschedulablePods"] = false.into();

@@ -385,3 +385,112 @@ async fn where_dry_runs_tell_nothing_a_pod_leaves_service_with_growing_pauses() 
     go_on(&world).await;
     assert_eq!(images(&world.pods()), ["i:2"; 6]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn while_a_webhook_for_updates_does_not_answer_no_pod_leaves_service_after_the_first_ones() {
+    let world = denied(true).await;
+    lock(&world.server).is_silent = true;
+    assert!(world.settle().await.is_err());
+    let first = left_service(&world);
+    assert!((1..=2).contains(&first), "{first} within maxUnavailable");
+    refused_for(&world, 20).await;
+    assert_eq!(left_service(&world), 0);
+    assert_eq!((images(&world.pods()), world.status()["availableReplicas"].clone()), (vec!["i:1"; 6], json!(6)));
+    lock(&world.server).denied = None;
+    go_on(&world).await;
+    assert_eq!(images(&world.pods()), ["i:2"; 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_updated_in_place_uses_up_no_budget() {
+    let world = World::with_gates(&["PodUnavailableBudgetUpdateGate=true"]);
+    let first = json!({"weightPriority": [{"weight": 9, "matchSelector": {"matchLabels": {"first": "yes"}}}]});
+    world.put_clone_set(json!({"updateStrategy": {"priorityStrategy": first}}));
+    go_on(&world).await;
+    let is_pod = |path: &&String| path.starts_with(NAMESPACE);
+    let pods: Vec<String> = lock(&world.server).objects.keys().filter(is_pod).cloned().collect();
+    let [denied, other] = pods.as_slice() else { panic!("{pods:?}") };
+    {
+        let mut server = lock(&world.server);
+        server.objects.get_mut(denied).unwrap()["metadata"]["labels"]["first"] = "yes".into();
+        server.refused.extend(pods.clone());
+    }
+    play(&world);
+    world.put_clone_set(image("i:2"));
+    refused_for(&world, 5).await;
+    lock(&world.server).refused.remove(other);
+    world.put_budget(json!({"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1}));
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert!(world.settle().await.is_err(), "the first one is refused still");
+    let is_updated = |pod: &String| lock(&world.server).objects[pod]["spec"]["containers"][0]["image"] == "i:2";
+    assert_eq!((is_updated(denied), is_updated(other)), (false, true));
+}
+
+fn claims(world: &World) -> Vec<String> {
+    let server = lock(&world.server);
+    server.objects.keys().filter(|path| path.contains("/persistentvolumeclaims/")).cloned().collect()
+}
+
+/// Three Pods with claims that cannot be deleted, whose Pods are all to go, after a pass over them.
+async fn claims_that_stay() -> World {
+    let world = World::new();
+    let templates = json!([{"metadata": {"name": "data"}, "spec": {"x": 1}}]);
+    world.put_clone_set(json!({"replicas": 3, "volumeClaimTemplates": templates}));
+    go_on(&world).await;
+    let all: Vec<Value> = world.pods().iter().map(|pod| pod["metadata"]["name"].clone()).collect();
+    let claims = claims(&world);
+    {
+        let mut server = lock(&world.server);
+        server.is_graceful = true;
+        server.refused.extend(claims);
+    }
+    world.writes();
+    world.put_clone_set(json!({"scaleStrategy": {"podsToDelete": all}}));
+    assert!(world.settle().await.is_err());
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_claims_cannot_be_deleted_leaves_its_room_to_no_other() {
+    let world = claims_that_stay().await;
+    assert_eq!(world.touched().1.len(), 1, "maxUnavailable is 1");
+    assert_eq!(world.failures(), ["FailedScale"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_pod_that_was_deleted_follow_when_they_may() {
+    let world = claims_that_stay().await;
+    let id = |pod: &Value| pod["metadata"]["labels"][labels::INSTANCE_ID].as_str().unwrap().to_owned();
+    let ending: Vec<String> =
+        world.pods().iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_string()).map(id).collect();
+    let has_claim = |world: &World| claims(world).iter().any(|path| path.ends_with(&ending[0]));
+    assert!(ending.len() == 1 && has_claim(&world));
+    lock(&world.server).refused.clear();
+    let _ = world.settle().await;
+    assert!(!has_claim(&world), "its successor does not get it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_a_marked_pod_go_although_the_manager_ended_after_its_deletion() {
+    let mark = json!({"labels": {labels::SPECIFIED_DELETE: "true"}});
+    let evicted =
+        json!({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]});
+    for (what, changes, goes) in [
+        ("marked", json!({"metadata": mark}), true),
+        ("deleted by somebody", json!({}), false),
+        ("evicted before its turn", json!({"metadata": mark, "status": evicted}), false),
+    ] {
+        let world = World::new();
+        let templates = json!([{"metadata": {"name": "data"}, "spec": {"x": 1}}]);
+        world.put_clone_set(json!({"replicas": 1, "volumeClaimTemplates": templates}));
+        go_on(&world).await;
+        let before = claims(&world);
+        let mut pod = world.pods()[0].clone();
+        json_patch::merge(&mut pod, &changes);
+        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        pod["metadata"]["resourceVersion"] = "9000".into();
+        world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+        let _ = world.settle().await;
+        assert_eq!((before.len(), claims(&world).contains(&before[0])), (1, !goes), "{what}");
+    }
+}

@@ -375,3 +375,21 @@ async fn a_store_that_is_behind_stops_nothing() {
     assert_ne!(now[2], first[2]);
     assert!(world.condition("Ready").is_some(), "{:?}", world.status());
 }
+
+#[tokio::test(start_paused = true)]
+async fn claims_whose_webhook_does_not_answer_keep_no_pod_from_being_updated() {
+    let world = World::new();
+    world.put_set(json!({"volumeClaimTemplates": with_claims()}));
+    world.go_on().await;
+    let fault = (Method::PATCH, CLAIMS.trim_end_matches('/').to_owned(), 500);
+    lock(&world.server).faults.extend(vec![fault; 500]);
+    let mut changes = with_image("i:2");
+    changes["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete", "whenScaled": "Retain"});
+    world.put_set(changes);
+    for _ in 0..20 {
+        assert!(world.settle().await.is_err());
+        world.play();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:2"; 3]);
+}
