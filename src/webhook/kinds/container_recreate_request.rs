@@ -160,8 +160,7 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
 /// Whether a daemon Pod of ours on a Node is ready; None if that cannot be read.
 async fn daemon_is_ready(context: &Context, node: &str) -> Option<bool> {
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
-    let parameters = ListParams::default().labels(labels::DAEMON_SELECTOR).fields(&format!("spec.nodeName={node}"));
-    match pods.list(&parameters).await {
+    match pods.list(&daemons_on(node)).await {
         Ok(list) => Some(list.items.iter().any(|pod| {
             let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
             pod.metadata.deletion_timestamp.is_none()
@@ -172,6 +171,12 @@ async fn daemon_is_ready(context: &Context, node: &str) -> Option<bool> {
             None
         }
     }
+}
+
+/// The daemons of a Node, from the API server's memory, which knows Pods by their Nodes: from etcd it would read our whole
+/// namespace, a Pod of each Node of the cluster, for every request.
+fn daemons_on(node: &str) -> ListParams {
+    ListParams::default().labels(labels::DAEMON_SELECTOR).fields(&format!("spec.nodeName={node}")).match_any()
 }
 
 /// Judges what needs no look-up.

@@ -558,3 +558,11 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn the_daemons_of_a_node_are_read_from_the_memory_of_the_api_server() {
+    let ListParams { label_selector, field_selector, resource_version, .. } = daemons_on("node-a");
+    assert_eq!(label_selector.as_deref(), Some("control-plane=daemon"));
+    assert_eq!(field_selector.as_deref(), Some("spec.nodeName=node-a"));
+    assert_eq!(resource_version.as_deref(), Some("0"));
+}
