@@ -1,10 +1,15 @@
 //! preStop hooks: `exec`, `httpGet` and `sleep`, run as kubelet runs them. `tcpSocket` is part of the API, but fails here
 //! as it does in kubelet.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
-use http::{Request, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header, response::Parts};
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::{
@@ -12,7 +17,7 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme,
+    ClientConfig, DigitallySignedStruct, Error as TlsError, InvalidMessage, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::CryptoProvider,
     pki_types::{CertificateDer, ServerName, UnixTime},
@@ -34,6 +39,8 @@ use crate::{
 const OUTPUT_KEPT: usize = 256;
 /// Bytes of the head of an HTTP response that are read.
 const HEAD_KEPT: usize = 64 << 10;
+/// Redirects that are followed, to the Pod itself only.
+pub(super) const REDIRECTS: usize = 10;
 
 /// A hook is cancelled after this time, however long its grace period, so that one that hangs does not block others.
 const PLACE_HELD: Duration = Duration::from_secs(10 * 60);
@@ -133,28 +140,82 @@ async fn http_get(get: &HTTPGetAction, ports: &[ContainerPort], pod_ip: &str) ->
     if let Some(host) = get.host.as_deref().filter(|host| !host.is_empty() && *host != pod_ip) {
         return Err(format!("host {host:?} is not the Pod's own address {pod_ip}; only that one is called"));
     }
-    let port = resolve_port(&get.port, ports)?;
-    let https = match get.scheme.as_deref().unwrap_or("HTTP") {
+    let to = SocketAddr::new(ip, resolve_port(&get.port, ports)?);
+    let mut https = match get.scheme.as_deref().unwrap_or("HTTP") {
         scheme if scheme.eq_ignore_ascii_case("http") => false,
         scheme if scheme.eq_ignore_ascii_case("https") => true,
         scheme => return Err(format!("scheme {scheme:?}: want HTTP or HTTPS")),
     };
-    let request = build_request(get, ip, port)?;
-    let stream = TcpStream::connect((ip, port)).await.map_err(|e| format!("{ip}:{port}: {e}"))?;
-    let status = if https {
-        let tls = unverified_tls().map_err(|e| e.to_string())?;
-        let tls = tokio_rustls::TlsConnector::from(Arc::new(tls));
-        let stream = tls.connect(ServerName::from(ip), stream).await.map_err(|e| format!("{ip}:{port}: TLS: {e}"))?;
-        send(request, stream).await?
-    } else {
-        send(request, stream).await?
-    };
-    // As for kubelet: everything from 200 up to, not including, 400 is a success.
-    if (200..400).contains(&status) { Ok(()) } else { Err(format!("answered with HTTP status {status}")) }
+    let (mut path, mut with_credentials) = (get.path.clone().unwrap_or_default(), true);
+    for _ in 0..=REDIRECTS {
+        let mut request = build_request(get, &path, to)?;
+        if !with_credentials {
+            request.headers_mut().remove(header::AUTHORIZATION);
+        }
+        let host = request.headers().get(header::HOST).cloned();
+        let stream = TcpStream::connect(to).await.map_err(|e| format!("{to}: {e}"))?;
+        let answer = if https {
+            let tls = unverified_tls().map_err(|e| e.to_string())?;
+            let tls = tokio_rustls::TlsConnector::from(Arc::new(tls));
+            match tls.connect(ServerName::from(ip), stream).await {
+                Ok(stream) => send(request, stream).await?,
+                // As kubelet, whose old releases never used TLS here: hooks written for them may say HTTPS and mean HTTP.
+                Err(error) if speaks_no_tls(&error) => {
+                    (https, with_credentials) = (false, false);
+                    continue;
+                }
+                Err(error) => return Err(format!("{to}: TLS: {error}")),
+            }
+        } else {
+            send(request, stream).await?
+        };
+        let location = redirect(answer.status, &answer.headers);
+        match location.and_then(|location| own_path(location, to, host.as_ref(), https)) {
+            Some(next) => path = next,
+            // A redirect to another host is not followed; the Pod has answered. kubelet says nothing about bad codes; the
+            // author of a hook is better off with an event.
+            None if (200..400).contains(&answer.status.as_u16()) => return Ok(()),
+            None => return Err(format!("answered with HTTP status {}", answer.status.as_u16())),
+        }
+    }
+    Err(format!("more than {REDIRECTS} redirects"))
 }
 
-fn build_request(get: &HTTPGetAction, ip: IpAddr, port: u16) -> Result<Request<Empty<Bytes>>, String> {
-    let path = get.path.as_deref().filter(|p| !p.is_empty()).unwrap_or("/");
+/// Whether a handshake failed because the other side does not speak TLS at all.
+fn speaks_no_tls(error: &io::Error) -> bool {
+    let why = error.get_ref().and_then(|why| why.downcast_ref::<TlsError>());
+    matches!(why, Some(TlsError::InvalidMessage(InvalidMessage::InvalidContentType)))
+}
+
+/// The header Location of an answer that has one and means it.
+pub(super) fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<&str> {
+    let means_it = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
+    headers.get(header::LOCATION).filter(|_| means_it)?.to_str().ok()
+}
+
+/// Where a redirect leads, if that is the Pod itself, by its address or the name that the request gave it, by the same
+/// scheme.
+pub(super) fn own_path(location: &str, to: SocketAddr, name: Option<&HeaderValue>, https: bool) -> Option<String> {
+    let uri: Uri = location.parse().ok()?;
+    let scheme = if https { "https" } else { "http" };
+    let default = if https { 443 } else { 80 };
+    let is_own = match (uri.scheme_str(), uri.host()) {
+        (None, None) => true,
+        (Some(of), Some(host)) => {
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            let is_address = bare.parse() == Ok(to.ip()) && uri.port_u16().unwrap_or(default) == to.port();
+            let authority = uri.authority().map_or(host, |authority| authority.as_str());
+            of == scheme
+                && (is_address || name.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(authority.as_bytes())))
+        }
+        _ => false,
+    };
+    let path = uri.path_and_query().map(ToString::to_string)?;
+    // Two slashes begin a host.
+    (is_own && path.starts_with('/') && !path.starts_with("//")).then_some(path)
+}
+
+fn build_request(get: &HTTPGetAction, path: &str, to: SocketAddr) -> Result<Request<Empty<Bytes>>, String> {
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let uri: Uri = path.parse().map_err(|e| format!("path {path:?}: {e}"))?;
     let mut request = Request::get(uri);
@@ -163,7 +224,7 @@ fn build_request(get: &HTTPGetAction, ip: IpAddr, port: u16) -> Result<Request<E
     }
     let mut request = request.body(Empty::new()).map_err(|e| format!("httpHeaders: {e}"))?;
     let headers = request.headers_mut();
-    let own_host = std::net::SocketAddr::new(ip, port).to_string();
+    let own_host = to.to_string();
     if !headers.contains_key(header::HOST) {
         let host = own_host.parse().map_err(|_| format!("host {own_host:?} is not a header value"))?;
         headers.insert(header::HOST, host);
@@ -188,7 +249,7 @@ fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, Stri
     }
 }
 
-async fn send<S>(request: Request<Empty<Bytes>>, stream: S) -> Result<u16, String>
+async fn send<S>(request: Request<Empty<Bytes>>, stream: S) -> Result<Parts, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -198,7 +259,7 @@ where
     tokio::pin!(answer, connection);
     loop {
         tokio::select! {
-            answer = &mut answer => return answer.map(|a| a.status().as_u16()).map_err(|e| e.to_string()),
+            answer = &mut answer => return answer.map(|a| a.into_parts().0).map_err(|e| e.to_string()),
             end = &mut connection => if let Err(e) = end { return Err(e.to_string()) },
         }
     }
@@ -251,7 +312,7 @@ impl ServerCertVerifier for AcceptAny {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ExecAction, LifecycleHandler, SleepAction, TCPSocketAction};
+    use k8s_openapi::api::core::v1::{ExecAction, HTTPHeader, LifecycleHandler, SleepAction, TCPSocketAction};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -300,6 +361,64 @@ mod tests {
         let request = server.await.unwrap();
         assert!(request.starts_with("GET /drain?a=b HTTP/1.1\r\n"), "{request}");
         assert!(request.to_lowercase().contains(&format!("host: 127.0.0.1:{port}")), "{request}");
+    }
+
+    /// A server on loopback that gives each connection the next answer; its port, and what each of them sent.
+    async fn server(answers: &[&str]) -> (i32, tokio::task::JoinHandle<Vec<String>>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = i32::from(listener.local_addr().unwrap().port());
+        let whole = |head: &&str| format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n");
+        let answers: Vec<String> = answers.iter().map(whole).collect();
+        let served = tokio::spawn(async move {
+            let mut sent = Vec::new();
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut buffer = vec![0; 16 << 10];
+                let n = stream.read(&mut buffer).await.unwrap();
+                sent.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            sent
+        });
+        (port, served)
+    }
+
+    #[tokio::test]
+    async fn redirects_to_the_pod_itself_are_followed_as_by_kubelet() {
+        let twice = &["/drain?a=b", "/drain/"][..];
+        for (answers, result, paths) in [
+            (&["301 M\r\nlocation: /drain/", "204 No"][..], Ok(()), twice),
+            (&["308 P\r\nlocation: /drain/", "500 Oh"], Err("httpGet: answered with HTTP status 500"), twice),
+            (&["302 F\r\nlocation: /drain?a=b"; 11], Err("httpGet: more than 10 redirects"), &["/drain?a=b"; 11]),
+            // To somebody else, and a code that is no redirect.
+            (&["302 F\r\nlocation: http://192.0.2.1/x"], Ok(()), &["/drain?a=b"]),
+            (&["201 C\r\nlocation: /drain/"], Ok(()), &["/drain?a=b"]),
+        ] {
+            let (port, served) = server(answers).await;
+            let (found, _) = run_it(http(IntOrString::Int(port), None), "127.0.0.1").await;
+            assert_eq!(found, result.map_err(str::to_owned), "{answers:?}");
+            let sent = served.await.unwrap();
+            let asked: Vec<&str> = sent.iter().map(|head| head.split(' ').nth(1).unwrap_or_default()).collect();
+            assert_eq!(asked, paths, "{answers:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_speaks_no_tls_is_asked_without_it_and_without_credentials_as_by_kubelet() {
+        let (port, served) = server(&["400 Bad Request", "204 No"]).await;
+        let header = HTTPHeader { name: "Authorization".into(), value: "Basic eA==".into() };
+        let get = HTTPGetAction {
+            port: IntOrString::Int(port),
+            path: Some("/drain".into()),
+            scheme: Some("HTTPS".into()),
+            http_headers: Some(vec![header]),
+            ..Default::default()
+        };
+        let (found, _) = run_it(LifecycleHandler { http_get: Some(get), ..Default::default() }, "127.0.0.1").await;
+        assert_eq!(found, Ok(()));
+        let sent = served.await.unwrap();
+        assert!(sent[1].starts_with("GET /drain HTTP/1.1\r\n"), "{sent:?}");
+        assert!(!sent[1].to_lowercase().contains("authorization"), "{sent:?}");
     }
 
     #[tokio::test]

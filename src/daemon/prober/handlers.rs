@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     cri::{client::Client, exec::Answer, types::CriError},
-    daemon::hooks,
+    daemon::hooks::{self, REDIRECTS},
     domain::node::probes::node::Handler,
     k8s::invalid::Invalid,
 };
@@ -32,8 +32,6 @@ const KEEP: usize = 10 << 10;
 const HEAD: usize = 32 << 10;
 /// The most that is read of a connection: a server could answer for ever before it comes to a body.
 const MOST: usize = 256 << 10;
-/// Redirects that are followed, to the Pod itself only.
-const REDIRECTS: usize = 10;
 
 /// The result of one run of a probe.
 #[derive(Debug)]
@@ -126,7 +124,7 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
             }
             false => get(request, stream).await?,
         };
-        match got.redirect.as_deref().and_then(|location| own_path(location, to, host.as_ref(), https)) {
+        match got.redirect.as_deref().and_then(|location| hooks::own_path(location, to, host.as_ref(), https)) {
             Some(next) => path = next,
             None => {
                 // A redirect to another host is not followed; the Pod has answered.
@@ -141,28 +139,6 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
         }
     }
     Err(format!("more than {REDIRECTS} redirects"))
-}
-
-/// Where a redirect leads, if that is the Pod itself, by its address or the name that the request gave it, by the same
-/// scheme.
-fn own_path(location: &str, to: SocketAddr, name: Option<&HeaderValue>, https: bool) -> Option<String> {
-    let uri: Uri = location.parse().ok()?;
-    let scheme = if https { "https" } else { "http" };
-    let default = if https { 443 } else { 80 };
-    let is_own = match (uri.scheme_str(), uri.host()) {
-        (None, None) => true,
-        (Some(of), Some(host)) => {
-            let bare = host.trim_start_matches('[').trim_end_matches(']');
-            let is_address = bare.parse() == Ok(to.ip()) && uri.port_u16().unwrap_or(default) == to.port();
-            let authority = uri.authority().map_or(host, |authority| authority.as_str());
-            of == scheme
-                && (is_address || name.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(authority.as_bytes())))
-        }
-        _ => false,
-    };
-    let path = uri.path_and_query().map(ToString::to_string)?;
-    // Two slashes begin a host.
-    (is_own && path.starts_with('/') && !path.starts_with("//")).then_some(path)
 }
 
 fn request(to: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<Request<Empty<Bytes>>, String> {
@@ -243,8 +219,7 @@ where
     let answer = async {
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = answer.status().as_u16();
-        let location = answer.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
-        let redirect = location.filter(|_| matches!(status, 301 | 302 | 303 | 307 | 308)).map(str::to_owned);
+        let redirect = hooks::redirect(answer.status(), answer.headers()).map(str::to_owned);
         let (mut body, mut from) = (Vec::new(), answer.into_body());
         while body.len() < KEEP
             && let Some(frame) = from.frame().await

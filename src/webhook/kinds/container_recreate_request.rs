@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{GetParams, ListParams},
@@ -30,6 +30,7 @@ use crate::{
     domain::{budgets::unavailable::Operation, node::recreate::spelling::Spellings},
     k8s::{
         name::{Namespace, ObjectName},
+        node::NodeView,
         path,
         rbac::Rule,
     },
@@ -77,6 +78,8 @@ pub struct CrrAdmission {
 pub struct Situation {
     /// Whether the Pod's Node is a virtual one.
     pub node_is_virtual: bool,
+    /// Whether its kubelet has not reported for some time.
+    pub kubelet_is_silent: bool,
     /// Whether a daemon is ready on the Node; None if nobody asked.
     pub daemon_is_ready: Option<bool>,
     /// Now.
@@ -133,7 +136,7 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
         Err(error) => return Err(read(&error)),
     };
     let node_name = check_pod(&admission, &pod)?;
-    let node = match Api::<Node>::all(context.client.clone()).get_metadata_opt(node_name).await {
+    let node = match Api::<NodeView>::all(context.client.clone()).get_opt(node_name).await {
         Ok(Some(node)) => node,
         Ok(None) => {
             return Err(Denied::bad_request(format!(
@@ -142,15 +145,17 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
         }
         Err(error) => return Err(Denied::internal(format!("Node {node_name:?} could not be read: {error}"))),
     };
-    let is_virtual = node
-        .metadata
-        .labels
-        .is_some_and(|l| l.get(labels::NODE_TYPE).is_some_and(|type_| type_ == labels::NODE_TYPE_VIRTUAL_KUBELET));
+    let is_virtual = node.is_virtual();
     let daemon_is_ready = match admission.method {
         RecreateMethod::Auto if admission.has_daemons && !is_virtual => daemon_is_ready(context, node_name).await,
         _ => None,
     };
-    let situation = Situation { node_is_virtual: is_virtual, daemon_is_ready, now: clock::now().wall };
+    let situation = Situation {
+        node_is_virtual: is_virtual,
+        kubelet_is_silent: node.is_silent,
+        daemon_is_ready,
+        now: clock::now().wall,
+    };
     let admitted = admit(&admission, &pod, situation)?;
     // Last, when nothing else stands in the way: a consent is written down.
     consent(context, &pod.view, Operation::Restart, dry_run).await?;
@@ -160,8 +165,7 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
 /// Whether a daemon Pod of ours on a Node is ready; None if that cannot be read.
 async fn daemon_is_ready(context: &Context, node: &str) -> Option<bool> {
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
-    let parameters = ListParams::default().labels(labels::DAEMON_SELECTOR).fields(&format!("spec.nodeName={node}"));
-    match pods.list(&parameters).await {
+    match pods.list(&daemons_on(node)).await {
         Ok(list) => Some(list.items.iter().any(|pod| {
             let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
             pod.metadata.deletion_timestamp.is_none()
@@ -172,6 +176,12 @@ async fn daemon_is_ready(context: &Context, node: &str) -> Option<bool> {
             None
         }
     }
+}
+
+/// The daemons of a Node, from the API server's memory, which knows Pods by their Nodes: from etcd it would read our whole
+/// namespace, a Pod of each Node of the cluster, for every request.
+fn daemons_on(node: &str) -> ListParams {
+    ListParams::default().labels(labels::DAEMON_SELECTOR).fields(&format!("spec.nodeName={node}")).match_any()
 }
 
 /// Judges what needs no look-up.
@@ -382,6 +392,12 @@ pub fn admit(admission: &CrrAdmission, pod: &PodFacts, situation: Situation) -> 
         .map(|(i, name)| Listed::find(format!("spec.containers[{i}].name: {name:?}"), name, pod_name, pod))
         .collect::<Result<Vec<_>, _>>()?;
     let (method, mut warnings) = method::resolve(admission, pod, &found, situation)?;
+    if situation.kubelet_is_silent && !situation.node_is_virtual && method == method::Method::Runtime {
+        warnings.push(format!(
+            "spec.podName: the kubelet of Node {:?} has not reported for some time: a container that is stopped there stays down until kubelet runs again",
+            pod.spec.node_name
+        ));
+    }
     let mut metadata = map_at(object, "metadata");
     if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
         && annotations.remove(labels::CRR_UNREADY_ACQUIRED).is_some()

@@ -294,7 +294,11 @@ impl ContainerStep<'_> {
         if reason != "ContainerCreating" && reason != "PodInitializing" {
             // While it alternates between the failure and its back-off, the failure is what matters.
             let text = memory.stuck.as_ref().map_or_else(|| format!("{reason}: {message}"), |(_, why)| why.clone());
-            say(state, Progress::StoppedAndKubeletSays(text));
+            // It was not stopped by the request, which is to be seen to the end.
+            let is_other = ContainerMessage::of(state).progress == Progress::AlreadyRecreated;
+            let says =
+                if is_other { Progress::AlreadyRecreatedAndKubeletSays } else { Progress::StoppedAndKubeletSays };
+            say(state, says(text));
         }
     }
 
@@ -333,7 +337,10 @@ impl ContainerStep<'_> {
         } else if state.container_id == instance.id {
             // reported before
         } else if running_for >= REPORT_STARTED_AFTER {
-            if !already_recreated {
+            if already_recreated {
+                // Without kubelet's words about a start that is over.
+                say(state, Progress::AlreadyRecreated);
+            } else {
                 report(state, Progress::Started);
             }
         } else {

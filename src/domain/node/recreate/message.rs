@@ -196,6 +196,8 @@ pub(super) enum Progress {
     HadStopped,
     /// Its instance had been replaced before.
     AlreadyRecreated,
+    /// The same; the other one has ended, and kubelet says this of the start of the next.
+    AlreadyRecreatedAndKubeletSays(String),
     /// Its hook is run, then it is stopped.
     RunningHook,
     /// It is being stopped.
@@ -236,6 +238,7 @@ impl fmt::Display for Progress {
             }
             Self::HadStopped => f.write_str("it had already stopped; waiting for kubelet to start it"),
             Self::AlreadyRecreated => f.write_str(ALREADY_RECREATED),
+            Self::AlreadyRecreatedAndKubeletSays(text) => write!(f, "{ALREADY_RECREATED}; kubelet: {text}"),
             Self::RunningHook => f.write_str("running preStop, then stopping"),
             Self::Stopping => f.write_str("stopping"),
             Self::StoppingAgain(error) => write!(f, "stopping again: {error}"),

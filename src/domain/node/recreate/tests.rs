@@ -319,6 +319,32 @@ fn case_3_an_instance_that_moved_on_is_skipped_and_says_so() {
 }
 
 #[test]
+fn what_was_skipped_says_so_to_the_end_although_kubelet_holds_the_next_instance_back() {
+    const SKIPPED: &str = "already recreated: another instance replaced the one that was meant";
+    let mut world = World::new(&["main"]);
+    world.exit("main", 0, 1);
+    world.start("main", 1);
+    world.report("main", 1, false);
+    let mut request = request(&["main"], strategy());
+    world.run(&mut request);
+    assert_eq!(message(&request, 0), SKIPPED);
+    world.exit("main", 1, 1);
+    world.report_waiting("main", "CrashLoopBackOff");
+    world.run(&mut request);
+    assert_eq!(message(&request, 0), format!("{SKIPPED}; kubelet: CrashLoopBackOff: kubelet's words"));
+    world.clock = 10;
+    world.start("main", 2);
+    world.report("main", 2, false);
+    world.clock = 20;
+    world.run(&mut request);
+    assert_eq!(message(&request, 0), SKIPPED, "it runs, and is not ready");
+    world.report("main", 2, true);
+    world.run(&mut request);
+    assert!(world.killed().is_empty());
+    assert_eq!((phases(&request), message(&request, 0)), (vec!["Succeeded"], SKIPPED));
+}
+
+#[test]
 fn case_4_two_requests_one_after_the_other_and_one_kill() {
     let mut world = World::new(&["main"]);
     let mut first = request(&["main"], strategy());

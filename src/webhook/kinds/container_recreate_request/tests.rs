@@ -192,7 +192,8 @@ fn rules_that_restart_the_whole_pod_are_warned_about() {
 }
 
 fn situation(node_is_virtual: bool) -> Situation {
-    Situation { node_is_virtual, daemon_is_ready: None, now: "2026-01-01T00:00:00Z".parse().unwrap() }
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    Situation { node_is_virtual, kubelet_is_silent: false, daemon_is_ready: None, now }
 }
 
 fn denied(spec: Value, pod: Value) -> String {
@@ -557,4 +558,30 @@ proptest::proptest! {
             proptest::prop_assert!(spec["podName"].is_string() && names.is_some_and(|count| count > 0), "{spec}");
         }
     }
+}
+
+#[test]
+fn where_kubelet_is_silent_nobody_starts_what_the_daemon_stops() {
+    for (spec, node_is_virtual, kubelet_is_silent, is_warned) in [
+        (main_only(), false, true, true),
+        (main_only(), false, false, false),
+        // Its provider is no kubelet, and with PodSpec kubelet stops the container itself.
+        (main_only(), true, true, false),
+        (by_pod_spec(), false, true, false),
+    ] {
+        let admission = check(&FeatureGates::default(), request(spec)).unwrap();
+        let pod: PodFacts = serde_json::from_value(controlled()).unwrap();
+        let situation = Situation { kubelet_is_silent, ..situation(node_is_virtual) };
+        let Admitted { warnings, .. } = admit(&admission, &pod, situation).unwrap();
+        let of_kubelet = warnings.iter().filter(|warning| warning.contains("stays down until kubelet runs again"));
+        assert_eq!(of_kubelet.count(), usize::from(is_warned), "{warnings:?}");
+    }
+}
+
+#[test]
+fn the_daemons_of_a_node_are_read_from_the_memory_of_the_api_server() {
+    let ListParams { label_selector, field_selector, resource_version, .. } = daemons_on("node-a");
+    assert_eq!(label_selector.as_deref(), Some("control-plane=daemon"));
+    assert_eq!(field_selector.as_deref(), Some("spec.nodeName=node-a"));
+    assert_eq!(resource_version.as_deref(), Some("0"));
 }
