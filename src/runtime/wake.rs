@@ -7,12 +7,15 @@ use kube::Resource;
 use super::{
     pass::Memories,
     queue::Queue,
-    watches::{Change, ObjectKey},
+    watches::{Change, ObjectKey, Store, StoredObject},
 };
 use crate::k8s::pod::PodView;
 
 /// Events of Pods of a large workload wait for so long at most.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long a status that somebody else has written stays. Whoever writes it again and again is answered no faster.
+const STATUS_OF_OTHERS: Duration = Duration::from_secs(1);
 
 /// The workload of a kind, given by its group and name, that controls a Pod.
 pub fn owner_of(pod: &PodView, (group, kind): (&str, &str)) -> Option<ObjectKey> {
@@ -37,6 +40,16 @@ where
         Change::Undecodable { key, error } => {
             tracing::error!(kind = %K::kind(&()), object = %key, error, "this object cannot be read and is left alone");
         }
+    }
+}
+
+/// Puts an object whose status somebody else has written into the queue: the next pass writes what is so. For controllers that
+/// do not look at every event of their objects, because most of them are their own writes.
+pub fn status_changed<K: StoredObject>(change: &Change<'_, K>, store: &Store<K>, queue: &Queue<ObjectKey>) {
+    let Change::Applied { old: Some(old), new, .. } = change else { return };
+    let key = ObjectKey::of(new.as_ref());
+    if old.object_version() != new.object_version() && store.is_of_others(&key) {
+        queue.add_after(key, STATUS_OF_OTHERS);
     }
 }
 
@@ -146,6 +159,26 @@ mod tests {
             workload_changed(&Change::Applied { old: Some(&old), new: &new, initial: false }, &queue, &memories);
             assert_eq!(queue.depth() > 0, wakes, "{change}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_others_have_written_is_put_right_a_second_later() {
+        let set = |version: &str, replicas: i32| -> StatefulSet {
+            let metadata = json!({"name": "web", "namespace": "ns", "uid": "u", "resourceVersion": version});
+            let spec = json!({"selector": {}, "template": {}});
+            let object = json!({"metadata": metadata, "spec": spec, "status": {"replicas": replicas}});
+            serde_json::from_value(object).unwrap()
+        };
+        let (store, queue) = (Store::new(None), Queue::new(Backoff::default()));
+        let see = |object: StatefulSet| {
+            store.see(object, |change| status_changed(&change, &store, &queue));
+            queue.next_in()
+        };
+        assert_eq!(see(set("1", 1)), None, "a new one is looked at anyway");
+        store.upsert(set("2", 2));
+        assert_eq!(see(set("2", 2)), None, "an own write");
+        assert_eq!(see(set("2", 2)), None, "a list brings it once more");
+        assert_eq!(see(set("3", 99)), Some(STATUS_OF_OTHERS));
     }
 
     #[test]

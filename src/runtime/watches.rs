@@ -110,7 +110,8 @@ impl Gone {
 }
 
 enum Entry<K> {
-    Object(Arc<K>),
+    /// With whether an own write has brought this version.
+    Object(Arc<K>, bool),
     /// An object with which nobody has anything to do any more: enough to know an older version when it comes late.
     Settled {
         uid: Box<str>,
@@ -133,21 +134,21 @@ impl<K: StoredObject> Entry<K> {
 
     fn version(&self) -> u64 {
         match self {
-            Self::Object(held) => resource_version(held.as_ref()),
+            Self::Object(held, _) => resource_version(held.as_ref()),
             Self::Settled { version, .. } => *version,
         }
     }
 
     fn uid(&self) -> Option<&str> {
         match self {
-            Self::Object(held) => held.object_uid(),
+            Self::Object(held, _) => held.object_uid(),
             Self::Settled { uid, .. } => Some(uid),
         }
     }
 
     fn object(&self) -> Option<&Arc<K>> {
         match self {
-            Self::Object(held) => Some(held),
+            Self::Object(held, _) => Some(held),
             Self::Settled { .. } => None,
         }
     }
@@ -193,6 +194,11 @@ impl<K: StoredObject> Store<K> {
     /// One object.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         self.lock().by_key.get(key)?.object().cloned()
+    }
+
+    /// Whether somebody else has written the version that is there: no answer to an own write has brought it.
+    pub fn is_of_others(&self, key: &ObjectKey) -> bool {
+        matches!(self.lock().by_key.get(key), Some(Entry::Object(_, false)))
     }
 
     /// All objects, in no order.
@@ -279,6 +285,7 @@ impl<K: StoredObject> Store<K> {
             return (old, None);
         }
         let is_known = held.is_some_and(|held| held.is(&object));
+        let is_own = own_write || is_known && matches!(held, Some(Entry::Object(_, true)));
         let reported = if own_write {
             if !is_known {
                 objects.unreported.entry(key.clone()).or_insert_with(|| old.clone());
@@ -305,7 +312,7 @@ impl<K: StoredObject> Store<K> {
             let uid = new.object_uid().unwrap_or_default().into();
             Entry::Settled { uid, version: resource_version(new.as_ref()) }
         } else {
-            Entry::Object(new.clone())
+            Entry::Object(new.clone(), is_own)
         };
         objects.by_key.insert(key, entry);
         (reported, Some(new))
@@ -384,7 +391,7 @@ impl<K: StoredObject> Store<K> {
             if !written.contains(&key) {
                 objects.gone.add(entry.uid(), ReportedBy::Watch);
             }
-            if let Entry::Object(old) = entry {
+            if let Entry::Object(old, _) = entry {
                 objects.indexes.iter_mut().for_each(|index| index.remove(&old));
                 dropped.push(old);
             }
@@ -609,6 +616,21 @@ mod tests {
         store.upsert(pod("p", "u", "20"));
         assert!(store.upsert(pod("p", "u", "9")).1.is_none());
         assert_eq!(resource_version(store.get(&ObjectKey::new("a", "p")).unwrap().as_ref()), 20);
+    }
+
+    #[test]
+    fn versions_of_others_are_told_from_own_ones() {
+        let (store, key) = (Store::new(None), ObjectKey::new("a", "p"));
+        store.see(pod("p", "u", "1"), |_| {});
+        assert!(store.is_of_others(&key));
+        store.upsert(pod("p", "u", "2"));
+        assert!(!store.is_of_others(&key));
+        store.see(pod("p", "u", "2"), |_| {});
+        assert!(!store.is_of_others(&key), "the event of an own write");
+        store.see(pod("p", "u", "3"), |_| {});
+        assert!(store.is_of_others(&key));
+        store.upsert(pod("p", "u", "3"));
+        assert!(!store.is_of_others(&key), "the answer came after the event");
     }
 
     /// Only a kind that is not installed has no objects; one that cannot be listed may have some.

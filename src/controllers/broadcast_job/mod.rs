@@ -205,6 +205,7 @@ impl Controller {
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(jobs, Config::default(), &self.jobs, move |change| {
                 wake::workload_changed(&change, &on_job.queue, &on_job.memories);
+                wake::status_changed(&change, &on_job.jobs, &on_job.queue);
             })
             .following(self.context.nodes.store())
             .following(&self.context.pods);

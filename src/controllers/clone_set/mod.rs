@@ -185,6 +185,7 @@ impl Controller {
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |change| {
                 wake::workload_changed(&change, &on_clone_set.queue, on_clone_set.memories.all());
+                wake::status_changed(&change, &on_clone_set.clone_sets, &on_clone_set.queue);
             })
             .watch(self.context.api(), claims, &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods)

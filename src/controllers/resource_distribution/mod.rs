@@ -44,6 +44,7 @@ use crate::{
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         status_writer::{Outcome, StatusWriter, json_of},
+        wake,
         watches::{self, Change, ObjectKey, Store},
     },
 };
@@ -187,6 +188,7 @@ impl Controller {
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(distributions, Config::default(), &self.distributions, move |change| {
                 on_distribution.distribution_changed(&change);
+                wake::status_changed(&change, &on_distribution.distributions, &on_distribution.queue);
             })
             .following(&self.namespaces)
             .following_others(namespaces);

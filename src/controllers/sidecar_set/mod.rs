@@ -199,7 +199,10 @@ impl Controller {
             async move { this.reconcile(&key).await }
         };
         let runner = Runner::new(&self.context, NAME, shutdown)
-            .watch_guarded(sets, Config::default(), &self.sets, move |change| on_set.set_changed(&change))
+            .watch_guarded(sets, Config::default(), &self.sets, move |change| {
+                on_set.set_changed(&change);
+                wake::status_changed(&change, &on_set.sets, &on_set.queue);
+            })
             .watch(namespaces, Config::default(), &self.namespaces, move |change| {
                 on_namespace.namespace_changed(&change);
             })

@@ -188,6 +188,7 @@ impl Controller {
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
                 wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);
+                wake::status_changed(&change, &on_set.sets, &on_set.queue);
             })
             .watch(self.context.api(), Config::default(), &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods);

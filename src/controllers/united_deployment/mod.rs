@@ -155,6 +155,7 @@ impl Controller {
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(objects, Config::default(), &self.objects, move |change| {
                 wake::workload_changed(&change, &this.queue, &this.memories);
+                wake::status_changed(&change, &this.objects, &this.queue);
             })
             .following(&self.context.pods);
         macro_rules! following {
