@@ -174,9 +174,8 @@ impl PreDownloads {
         for name in names.unwrap_or_default() {
             // By its owner and UID too: somebody may have made another one of that name, or make it now.
             let found = api.get_metadata_opt(&name).await?;
-            let is_ours = |job: &PartialObjectMeta<DynamicObject>| {
-                rules::is_of(&json!({"metadata": job.metadata}), &owner.uid)
-            };
+            let is_ours =
+                |job: &PartialObjectMeta<DynamicObject>| rules::is_of(&json!({"metadata": job.metadata}), &owner.uid);
             if let Some(job) = found.filter(is_ours) {
                 match api.delete(&name, &only(job.metadata.uid.as_deref().unwrap_or_default())).await {
                     Err(error) if !matches!(code(&error), Some(404 | 409)) => return Err(error),

@@ -67,7 +67,8 @@ impl Server {
 
     /// Whether a Pod is not in the version that its deletion is for.
     fn is_another_version(&self, path: &str, deletion: &Value) -> bool {
-        let (Some(pod), Some(version)) = (self.objects.get(path), deletion["preconditions"]["resourceVersion"].as_str())
+        let (Some(pod), Some(version)) =
+            (self.objects.get(path), deletion["preconditions"]["resourceVersion"].as_str())
         else {
             return false;
         };

@@ -3,7 +3,7 @@
 mod arrival;
 mod simulation;
 
-use std::{sync::Mutex, time::Duration};
+use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
