@@ -21,6 +21,14 @@ impl From<InvalidField> for Invalid {
     }
 }
 
+/// All of them in one message.
+impl From<Vec<InvalidField>> for Invalid {
+    fn from(fields: Vec<InvalidField>) -> Self {
+        let all: Vec<String> = fields.into_iter().map(|field| Self::from(field).0).collect();
+        Self(all.join("; "))
+    }
+}
+
 impl From<Invalid> for String {
     fn from(Invalid(why): Invalid) -> Self {
         why

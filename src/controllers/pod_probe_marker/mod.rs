@@ -40,8 +40,8 @@ use self::{
 use super::{BY_NAMESPACE, Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
-    domain::node::probes::{entries::Ports, parts_of},
-    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
+    domain::node::probes::{entries::Ports, parts_of, selection},
+    k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue},
@@ -179,10 +179,8 @@ impl Controller {
         match change {
             Change::Applied { old, new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
-                let selector = Selector::of(&new.spec.selector).unwrap_or_else(|error| {
-                    tracing::warn!(marker = %key, %error, "the selector cannot be read; no Pod is probed");
-                    Selector::default()
-                });
+                // One that admission would refuse selects nothing; its condition says why.
+                let selector = selection::selector_of(new).unwrap_or_default();
                 if lock(&self.index).set_marker(&key, selector) && self.is_ready.load(Ordering::SeqCst) {
                     self.refresh_namespace(&key);
                 }

@@ -29,11 +29,10 @@ impl<'a> WorkloadTarget<'a> {
     /// Naming each field that can be that of no workload, its value and what is allowed.
     pub fn parse(api_version: &'a str, kind: &'a str, name: &'a str) -> Result<Self, Invalid> {
         let problems = problems(api_version, kind, name);
-        if problems.is_empty() {
-            return Ok(Self { api_version, group: group_and_version(api_version).0, kind, name });
+        if !problems.is_empty() {
+            return Err(problems.into());
         }
-        let all: Vec<String> = problems.into_iter().map(|problem| Invalid::from(problem).0).collect();
-        Err(Invalid(all.join("; ")))
+        Ok(Self { api_version, group: group_and_version(api_version).0, kind, name })
     }
 
     /// API version, kind and name, as look-ups take them.
