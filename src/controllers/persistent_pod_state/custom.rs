@@ -65,7 +65,7 @@ pub(super) struct KnownKinds {
 }
 
 impl Controller {
-    /// Whether the whitelist names a kind. What it names is looked at again after a while, what it does not name at once.
+    /// Whether the whitelist names a kind. A whitelist that names it is used for a while; otherwise it is read again at once.
     async fn is_whitelisted(&self, target: WorkloadTarget<'_>) -> kube::Result<bool> {
         let now = clock::now().mono;
         let names = |whitelist: &str| configuration::names_kind(whitelist, target.group, target.kind);

@@ -93,7 +93,7 @@ struct Controller {
     ours: Arc<Store<TargetOf<StatefulSet>>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<StateMemory>,
-    /// What was last said of a StatefulSet whose annotations ask for something that cannot be made, by the text of its target.
+    /// The last event about annotations of a StatefulSet that cannot be followed, by the key of the StatefulSet.
     said: Mutex<HashMap<String, String>>,
     known_kinds: KnownKinds,
     pods: PodControl,

@@ -224,8 +224,8 @@ impl Controller {
         }
     }
 
-    /// Shows the results on the Pod, unless it was brought to the same before. Whether it is clean of what nobody wants, and
-    /// what went wrong.
+    /// Writes the results to the Pod, unless they were written before. Returns whether the Pod carries nothing that nobody
+    /// wants, and the error of a write that failed.
     async fn mark(&self, pod: &PodView, judged: &Judged<'_>) -> (bool, kube::Result<()>) {
         let Judged { outcomes, gone, .. } = judged;
         if outcomes.is_empty() && gone.is_nothing(pod) {

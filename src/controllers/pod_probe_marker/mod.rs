@@ -6,7 +6,8 @@
 //!   before its spec is written.
 //! - A node is one piece of work: its Pods are brought to their results first, then its NodePodProbe to what has to be
 //!   probed. An entry goes after what it left on its Pod has been removed, so nothing is forgotten when the manager stops
-//!   in between. An annotation of the Pod names those that marked it, for when its NodePodProbe is gone. A PodProbeMarker that is deleted goes when no entry of it is left.
+//!   in between. An annotation of the Pod names the PodProbeMarkers that marked it, in case its NodePodProbe is lost. A
+//!   PodProbeMarker that is being deleted is released when no entry of it is left.
 //! - What would make a NodePodProbe too large is left out and reported in a condition of its PodProbeMarker
 //!   (`domain/node/probes/budget.rs`). What goes is written first, so that it never waits for room.
 //! - A NodePodProbe is made when something is to be probed on its node, and belongs to the Node: the garbage collector

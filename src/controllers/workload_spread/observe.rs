@@ -292,8 +292,8 @@ impl Controller {
         });
     }
 
-    /// How old the records of Pods on their way are: since this process has seen them appear. Of those that were there at its
-    /// first look only the clock of their writer, in another process, says how old they are.
+    /// The ages of the records of Pods on their way, since this process saw them appear. For those that were there before it
+    /// looked for the first time, only the clock of the process that wrote them tells.
     pub(super) fn ages(
         &self,
         key: &ObjectKey,
