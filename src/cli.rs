@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, S
 
 use crate::{
     api::feature_gates::FeatureGates,
+    k8s::invalid::Invalid,
     manifests, plugin, reference,
     roles::{
         all::{self, AllArgs},
@@ -182,16 +183,14 @@ impl CommonArgs {
 }
 
 /// `--sync-period`: 0, which is OpenKruise's default, asks for nothing.
-fn no_period(text: &str) -> Result<String, String> {
+fn no_period(text: &str) -> Result<String, Invalid> {
     let is_zero = text.bytes().all(|byte| matches!(byte, b'0' | b'.' | b'h' | b'm' | b's' | b'n' | b'u'));
-    match is_zero && text.contains('0') {
-        true => Ok(text.to_owned()),
-        false => {
-            Err("there is no resync period: objects are reconciled when something changes or becomes due, and silent \
-                      watches are reopened; leave the flag out, or set it to 0"
-                .to_owned())
-        }
+    if is_zero && text.contains('0') {
+        return Ok(text.to_owned());
     }
+    let why = "there is no resync period: objects are reconciled when something changes or becomes due, and silent \
+               watches are reopened; leave the flag out, or set it to 0";
+    Err(Invalid(why.to_owned()))
 }
 
 /// The grammar, with the flags that are accepted and do nothing.

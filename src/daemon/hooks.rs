@@ -31,7 +31,7 @@ use tokio::{
 use crate::{
     cri::{client::Client, exec::Answer},
     domain::node::recreate::node::{HOOK_LEFT_OUT, Hook, Kill},
-    k8s::pod::PodView,
+    k8s::{invalid::Invalid, pod::PodView},
     runtime::fair_places::Places,
 };
 
@@ -215,18 +215,18 @@ pub(super) fn own_path(location: &str, to: SocketAddr, name: Option<&HeaderValue
     (is_own && path.starts_with('/') && !path.starts_with("//")).then_some(path)
 }
 
-fn build_request(get: &HTTPGetAction, path: &str, to: SocketAddr) -> Result<Request<Empty<Bytes>>, String> {
+fn build_request(get: &HTTPGetAction, path: &str, to: SocketAddr) -> Result<Request<Empty<Bytes>>, Invalid> {
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let uri: Uri = path.parse().map_err(|e| format!("path {path:?}: {e}"))?;
+    let uri: Uri = path.parse().map_err(|e| Invalid(format!("path {path:?}: {e}")))?;
     let mut request = Request::get(uri);
     for header in get.http_headers.iter().flatten() {
         request = request.header(header.name.as_str(), header.value.as_str());
     }
-    let mut request = request.body(Empty::new()).map_err(|e| format!("httpHeaders: {e}"))?;
+    let mut request = request.body(Empty::new()).map_err(|e| Invalid(format!("httpHeaders: {e}")))?;
     let headers = request.headers_mut();
     let own_host = to.to_string();
     if !headers.contains_key(header::HOST) {
-        let host = own_host.parse().map_err(|_| format!("host {own_host:?} is not a header value"))?;
+        let host = own_host.parse().map_err(|_| Invalid(format!("host {own_host:?} is not a header value")))?;
         headers.insert(header::HOST, host);
     }
     headers.entry(header::USER_AGENT).or_insert(header::HeaderValue::from_static("kube-lifecycle/kruise"));
@@ -235,17 +235,20 @@ fn build_request(get: &HTTPGetAction, path: &str, to: SocketAddr) -> Result<Requ
 }
 
 /// A number, a number as text, or the name of one of the container's ports.
-fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, Invalid> {
     let number = match port {
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => match ports.iter().find(|p| p.name.as_ref() == Some(name)) {
             Some(port) => port.container_port,
-            None => name.parse().map_err(|_| format!("port {name:?}: the container has no port of that name"))?,
+            None => {
+                let unknown = || Invalid(format!("port {name:?}: the container has no port of that name"));
+                name.parse().map_err(|_| unknown())?
+            }
         },
     };
     match u16::try_from(number) {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err(format!("port {number}: want 1 to 65535")),
+        _ => Err(Invalid(format!("port {number}: want 1 to 65535"))),
     }
 }
 

@@ -1,7 +1,7 @@
-//! What cannot be read of an object.
+//! What cannot be read of an object, or of the command line.
 
-/// A field or an annotation that does not say what it should, in words that name the value and what is allowed. Nothing is
-/// done by such a value: it is reported, and waits for another one.
+/// A field, an annotation or a flag that does not say what it should, in words that name the value and what is allowed.
+/// Nothing is done by such a value: it is reported, and waits for another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub String);
@@ -18,6 +18,14 @@ pub struct InvalidField {
 impl From<InvalidField> for Invalid {
     fn from(InvalidField { field, why }: InvalidField) -> Self {
         Self(format!("{field}: {why}"))
+    }
+}
+
+/// All of them in one message.
+impl From<Vec<InvalidField>> for Invalid {
+    fn from(fields: Vec<InvalidField>) -> Self {
+        let all: Vec<String> = fields.into_iter().map(|field| Self::from(field).0).collect();
+        Self(all.join("; "))
     }
 }
 

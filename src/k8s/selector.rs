@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use super::{invalid::Invalid, pod::Labels};
+use super::{
+    invalid::{Invalid, InvalidField},
+    name::{LONGEST_LABEL, is_label_value, is_qualified_name},
+    pod::Labels,
+};
 
 /// A selector; without requirements it matches everything.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -157,6 +161,60 @@ impl Requirement {
     }
 }
 
+/// What admission refuses in a selector that has to select something, by the fields below `at`.
+pub fn problems(selector: &LabelSelector, at: &str) -> Vec<InvalidField> {
+    let mut found = Vec::new();
+    for (key, value) in selector.match_labels.iter().flatten() {
+        found.extend(label_problems(&format!("{at}.matchLabels[{key}]"), key, &[value]));
+    }
+    for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
+        let at = format!("{at}.matchExpressions[{i}]");
+        let values = expression.values.as_deref().unwrap_or_default();
+        let operator = expression.operator.as_str();
+        let wrong = match (operator, values) {
+            ("In" | "NotIn", []) => Some(("values", format!("it is missing; want values for operator {operator}"))),
+            ("Exists" | "DoesNotExist", [_, ..]) => {
+                Some(("values", format!("not allowed with operator {operator}; leave it out")))
+            }
+            ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => None,
+            _ => {
+                let why = format!("{} is not allowed; want In, NotIn, Exists or DoesNotExist", shown(operator));
+                Some(("operator", why))
+            }
+        };
+        found.extend(wrong.map(|(field, why)| InvalidField { field: format!("{at}.{field}"), why }));
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        found.extend(label_problems(&at, &expression.key, &values));
+    }
+    let has_labels = selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty());
+    if !has_labels && selector.match_expressions.as_ref().is_none_or(Vec::is_empty) {
+        let why = "it is empty; want matchLabels or matchExpressions: an empty selector matches every Pod";
+        found.push(InvalidField { field: at.to_owned(), why: why.to_owned() });
+    }
+    found
+}
+
+/// What is wrong with the key of a label and its values.
+pub fn label_problems(at: &str, key: &str, values: &[&str]) -> Vec<InvalidField> {
+    let allowed = format!("want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.'");
+    let mut found = Vec::new();
+    let mut deny = |why: String| found.push(InvalidField { field: at.to_owned(), why });
+    if !is_qualified_name(key) {
+        deny(format!("{} is not allowed as the key of a label; {allowed}, perhaps after a domain and '/'", shown(key)));
+    }
+    for value in values.iter().filter(|value| !is_label_value(value)) {
+        deny(format!("{} is not allowed as the value of a label; {allowed}", shown(value)));
+    }
+    found
+}
+
+/// A text as messages show it.
+fn shown(text: &str) -> String {
+    let quoted = format!("{text:?}");
+    let short: String = quoted.chars().take(80).collect();
+    if short.len() < quoted.len() { format!("{short}...") } else { short }
+}
+
 /// A selector as text, as `status.labelSelector` and list calls have it: by key, like the API server writes it.
 pub fn text_of(selector: &LabelSelector) -> String {
     let mut parts: Vec<(&str, String)> =
@@ -207,7 +265,7 @@ fn requirement(text: &str) -> Option<Requirement> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -234,6 +292,33 @@ mod tests {
         }
         let odd = serde_json::from_value(json!({"matchExpressions": [{"key": "a", "operator": "Gt"}]})).unwrap();
         assert!(Selector::of(&odd).unwrap_err().0.contains("\"Gt\""));
+    }
+
+    #[test]
+    fn what_admission_refuses_is_named_with_field_value_and_what_is_allowed() {
+        let expression = |expression: Value| json!({"matchExpressions": [expression]});
+        for (selector, field, why) in [
+            (json!({"matchLabels": {"app": "web"}}), "", ""),
+            (expression(json!({"key": "a", "operator": "NotIn", "values": ["x", ""]})), "", ""),
+            (json!({}), "s", "it is empty"),
+            (json!({"matchLabels": {}, "matchExpressions": []}), "s", "it is empty"),
+            (json!({"matchLabels": {"a b": "x"}}), "s.matchLabels[a b]", "\"a b\" is not allowed as the key"),
+            (json!({"matchLabels": {"a": "x y"}}), "s.matchLabels[a]", "\"x y\" is not allowed as the value"),
+            (expression(json!({"key": "a", "operator": "Gt"})), "s.matchExpressions[0].operator", "\"Gt\" is not"),
+            (expression(json!({"key": "a", "operator": "In"})), "s.matchExpressions[0].values", "operator In"),
+            (
+                expression(json!({"key": "a", "operator": "Exists", "values": ["x"]})),
+                "s.matchExpressions[0].values",
+                "not allowed with operator Exists",
+            ),
+            (expression(json!({"key": "", "operator": "Exists"})), "s.matchExpressions[0]", "as the key of a label"),
+        ] {
+            let found = problems(&serde_json::from_value(selector.clone()).unwrap(), "s");
+            assert_eq!(found.len(), usize::from(!field.is_empty()), "{selector} {found:?}");
+            assert!(found.iter().all(|found| found.field == field && found.why.contains(why)), "{selector} {found:?}");
+        }
+        let long = label_problems("s", &"x".repeat(200), &[]).remove(0).why;
+        assert!(long.contains("x... is not allowed"), "{long}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::{
     view::{Format, View, print, print_objects, report},
     workloads::DryRun,
 };
-use crate::api::crr::RecreateStrategy;
+use crate::{api::crr::RecreateStrategy, k8s::invalid::Invalid};
 
 /// Restart containers in place: of a Pod, of a workload's Pods, of Pods with some labels, or those of a SidecarSet.
 ///
@@ -114,8 +114,8 @@ struct FieldArgs {
 }
 
 /// Reads a duration that is longer than nothing.
-pub(super) fn positive(text: &str) -> Result<Duration, String> {
-    let wanted = || format!("{text:?}: want a duration such as 90s or 5m, longer than 0");
+pub(super) fn positive(text: &str) -> Result<Duration, Invalid> {
+    let wanted = || Invalid(format!("{text:?}: want a duration such as 90s or 5m, longer than 0"));
     let duration: SignedDuration = text.parse().map_err(|_| wanted())?;
     Duration::try_from(duration).ok().filter(|d| !d.is_zero()).ok_or_else(wanted)
 }
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(positive("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(positive("1m30s"), Ok(Duration::from_secs(90)));
         for bad in ["", "0s", "-1s", "90", "soon"] {
-            assert!(positive(bad).unwrap_err().contains("want a duration such as 90s or 5m"), "{bad}");
+            assert!(positive(bad).unwrap_err().0.contains("want a duration such as 90s or 5m"), "{bad}");
         }
     }
 }

@@ -38,8 +38,8 @@ where
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    /// Creates a claim of a workload, which it may outlive. False: one of its name is there already, left by an earlier attempt or by an earlier Pod: it is in the
-    /// store now, and the next pass decides about it.
+    /// Creates a claim of a workload, which it may outlive. False: a claim of this name exists, from an earlier attempt or an
+    /// earlier Pod. It is put into the store, and the next pass decides about it.
     ///
     /// # Errors
     /// Those of the API server.

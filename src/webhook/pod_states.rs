@@ -14,7 +14,10 @@ use tokio::sync::watch;
 
 use crate::{
     api::apps::persistent_pod_state::PersistentPodState,
-    domain::kinds::persistent_pod_state::restore,
+    domain::{
+        kinds::persistent_pod_state::{restore, spec::named_target},
+        workload::target::target_key,
+    },
     k8s::rbac::Rule,
     runtime::{
         apply::code,
@@ -33,15 +36,9 @@ const LOOK_UP: Duration = Duration::from_millis(700);
 
 /// By namespace and target.
 const BY_TARGET: StoreIndex<PersistentPodState> = StoreIndex::new("target", |state| {
-    let target = &state.spec.target_ref;
     let namespace = state.metadata.namespace.as_deref().unwrap_or_default();
-    Some(text(namespace, (target.group(), &target.kind, &target.name)))
+    named_target(&state.spec).ok().map(|target| target.key(namespace))
 });
-
-/// No part of it has a slash.
-fn text(namespace: &str, (group, kind, name): (&str, &str, &str)) -> String {
-    format!("{namespace}/{group}/{kind}/{name}")
-}
 
 /// The PersistentPodStates, in one process.
 pub struct PodStates {
@@ -115,7 +112,7 @@ impl PodStates {
 
     /// The one that a new Pod of a namespace is to be restored from. None: there is none, or nobody knows.
     pub async fn of(&self, namespace: &str, pod: &Value) -> Option<Arc<PersistentPodState>> {
-        let target = text(namespace, restore::target_of(pod)?);
+        let target = target_key(namespace, restore::target_of(pod)?);
         if self.scope.borrow().is_none() {
             // A replica that has just started: the list is there in a moment.
             let mut scope = self.scope.subscribe();
@@ -136,10 +133,8 @@ impl PodStates {
         let why = match tokio::time::timeout(LOOK_UP, api.list(&ListParams::default())).await {
             Ok(Ok(all)) => {
                 let readable = all.items.into_iter().filter_map(|DeserializeGuard(state)| state.ok());
-                let of_target = readable.filter(|state| {
-                    let of = &state.spec.target_ref;
-                    text(namespace, (of.group(), &of.kind, &of.name)) == target
-                });
+                let of_target =
+                    readable.filter(|state| named_target(&state.spec).is_ok_and(|of| of.key(namespace) == target));
                 return Some(of_target.map(Arc::new).collect());
             }
             // The kind is not installed.

@@ -11,9 +11,10 @@ use serde_json::{Map, Value};
 use crate::{
     k8s::{
         int_or_percent::IntOrPercent,
-        name::{self, LONGEST_LABEL, is_dns_subdomain, is_label_value, is_qualified_name},
+        invalid::InvalidField,
+        name::{self, is_dns_subdomain, is_qualified_name},
         pod::Labels,
-        selector::Selector,
+        selector::{self, Selector, label_problems},
     },
     webhook::server::review::{Cause, Denied, Request},
 };
@@ -199,53 +200,18 @@ impl Findings {
                 return None;
             }
         };
-        let before = self.causes.len();
-        for (key, value) in selector.match_labels.iter().flatten() {
-            self.label(&format!("{field}.matchLabels[{key}]"), key, &[value]);
+        let problems = selector::problems(&selector, &field);
+        let is_good = problems.is_empty();
+        for InvalidField { field, why } in problems {
+            self.deny(field, why);
         }
-        for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
-            let at = format!("{field}.matchExpressions[{i}]");
-            let values = expression.values.as_deref().unwrap_or_default();
-            match (expression.operator.as_str(), values) {
-                ("In" | "NotIn", []) => {
-                    self.deny(
-                        format!("{at}.values"),
-                        format!("it is missing; want values for operator {}", expression.operator),
-                    );
-                }
-                ("Exists" | "DoesNotExist", [_, ..]) => {
-                    self.deny(
-                        format!("{at}.values"),
-                        format!("not allowed with operator {}; leave it out", expression.operator),
-                    );
-                }
-                ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
-                (other, _) => self.deny(
-                    format!("{at}.operator"),
-                    format!("{} is not allowed; want In, NotIn, Exists or DoesNotExist", show_text(other)),
-                ),
-            }
-            let values: Vec<&str> = values.iter().map(String::as_str).collect();
-            self.label(&at, &expression.key, &values);
-        }
-        let is_empty = selector.match_labels.iter().flatten().next().is_none()
-            && selector.match_expressions.iter().flatten().next().is_none();
-        if is_empty {
-            self.deny(field, "it is empty; want matchLabels or matchExpressions: an empty selector matches every Pod");
-        }
-        (before == self.causes.len()).then_some(selector)
+        is_good.then_some(selector)
     }
 
     /// The key of a label and its values.
     pub fn label(&mut self, at: &str, key: &str, values: &[&str]) {
-        if !is_qualified_name(key) {
-            self.deny(
-                at,
-                format!("{} is not allowed as the key of a label; want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.', perhaps after a domain and '/'", show_text(key)),
-            );
-        }
-        for value in values.iter().filter(|value| !is_label_value(value)) {
-            self.deny(at, format!("{} is not allowed as the value of a label; want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.'", show_text(value)));
+        for InvalidField { field, why } in label_problems(at, key, values) {
+            self.deny(field, why);
         }
     }
 

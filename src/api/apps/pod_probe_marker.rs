@@ -84,9 +84,10 @@ pub struct PodProbeMarkerStatus {
     /// Pods that are probed.
     #[serde(default)]
     pub matched_pods: i64,
-    /// Accepted: False while the object names labels, annotations or conditions of Kubernetes, Kruise or others. They are
-    /// not written; its message names them. AsSpecified: False while probes are left out because they do not fit into the
-    /// object of a node, or timeouts are shortened; its message names them.
+    /// Accepted: False while the selector is one that is refused, so that no Pod is probed, or while the object names labels,
+    /// annotations or conditions of Kubernetes, Kruise or others, which are not written; its message names them.
+    /// AsSpecified: False while probes are left out because they do not fit into the object of a node, or timeouts are
+    /// shortened; its message names them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

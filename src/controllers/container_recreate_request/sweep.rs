@@ -72,9 +72,9 @@ fn requests_of(pod: &PodView) -> Vec<ObjectKey> {
 }
 
 impl Controller {
-    /// Sweeps the keys of a request that has ended and holds none any more, for example because its finalizer was removed
-    /// by somebody else: it may stay for as long as its TTL. When to look again, because it has ended just now and the
-    /// watch of Pods may not have shown yet that the key was released.
+    /// Sweeps the keys of a request that has ended and holds none any more, for example because somebody else removed its
+    /// finalizer: the request may stay until its TTL is over. Returns when to look again, if it has ended just now: the watch
+    /// of Pods may not have shown yet that the key was released.
     pub(super) async fn sweep_what_is_left(
         &self,
         request: &ContainerRecreateRequest,
@@ -94,8 +94,8 @@ impl Controller {
         Ok(None)
     }
 
-    /// Takes our finalizer off a request that is being deleted and cannot be read: nobody would, and it would stay for
-    /// ever. The sweep that follows releases its Pods. When to look again: the watch does not show its end.
+    /// Takes our finalizer off a request that is being deleted and cannot be read: otherwise it would stay for ever. The sweep
+    /// that follows releases its Pods. Returns when to look again, because the watch does not show its end.
     pub(super) async fn let_unreadable_go(&self, request: &ObjectKey) -> kube::Result<Option<Duration>> {
         if !lock(&self.unreadable).contains(request) {
             return Ok(None);

@@ -41,6 +41,10 @@ pub(super) struct Left {
 impl Waves for Plan {
     type Candidate = Candidate;
 
+    fn wave(&mut self) -> Vec<Candidate> {
+        self.next_wave(WAVE)
+    }
+
     fn give_back(&mut self, candidate: &Candidate) {
         self.room.leave(&candidate.zone, candidate.charge);
         self.burst += 1;
@@ -99,20 +103,15 @@ impl Controller {
         if unsure {
             return left;
         }
-        loop {
-            let wave = plan.next_wave(WAVE);
-            if wave.is_empty() {
-                break;
-            }
+        let mut wave = plan.wave();
+        while !wave.is_empty() {
             let refusals = &pass.refusals;
             let tried = each(wave, |candidate| async move {
                 let tried = self.try_one(job, resolved, seen, &candidate.action, refusals).await;
                 Ok::<_, Infallible>((candidate, tried))
             });
             let tried = tried.await.0;
-            if !pass.note_wave(&mut plan, tried) {
-                break;
-            }
+            wave = pass.next_wave(&mut plan, tried);
         }
         // What was done says by itself that there is more to do.
         if plan.is_cut {

@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{BY_TARGET, Controller, TargetOf, target_text};
+use super::{BY_TARGET, Controller, TargetOf};
 use crate::{
     api::apps::persistent_pod_state::{PersistentPodState, PersistentPodStateStatus},
     controllers::lock,
@@ -19,7 +19,7 @@ use crate::{
             plan::StatePlan,
             restore,
         },
-        workload::owner::OwnerRef,
+        workload::{owner::OwnerRef, target::target_key},
     },
     k8s::{pod::PodView, time::Now},
     runtime::{
@@ -129,7 +129,7 @@ impl Controller {
     ) {
         let Some(target) = targets.get(key).filter(|target| !target.is_going()) else { return };
         let owner = target.owner();
-        let text = target_text(&owner.namespace, owner.group(), &owner.kind, &owner.name);
+        let text = target_key(&owner.namespace, (owner.group(), &owner.kind, &owner.name));
         let existing = self.states.get(key);
         let others = self.states.by_index(&BY_TARGET, &text);
         let is_other = |state: &&Arc<PersistentPodState>| {

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::Controller;
 use crate::{
-    api::{apps::persistent_pod_state::StateTarget, labels},
+    api::labels,
     domain::{
         kinds::persistent_pod_state::plan::{Hindrance, StateTargetView},
-        workload::numbering::Reserved,
+        workload::{numbering::Reserved, target::WorkloadTarget},
     },
     runtime::{
         clock, kruise_configuration as configuration, lock,
@@ -27,10 +27,10 @@ impl Controller {
     pub(super) async fn custom_target(
         &self,
         key: &ObjectKey,
-        target: &StateTarget,
+        target: WorkloadTarget<'_>,
     ) -> kube::Result<Result<Option<StateTargetView>, Hindrance>> {
         let client = &self.context.client;
-        let StateTarget { api_version, kind, name } = target;
+        let WorkloadTarget { api_version, kind, name, .. } = target;
         let is_whitelisted = match self.is_whitelisted(target).await {
             Ok(is_whitelisted) => is_whitelisted,
             Err(kube::Error::SerdeError(why)) => return Ok(Err(Hindrance::Unreadable(why.to_string()))),
@@ -42,8 +42,7 @@ impl Controller {
                 "spec.targetRef.kind: {kind:?} of {api_version:?} is not allowed; want a StatefulSet, or a kind that {key} in the ConfigMap kruise-configuration names"
             ))));
         }
-        let read =
-            object::read_with(client, &key.namespace, (api_version, kind, name), &self.known_kinds.plurals).await?;
+        let read = object::read_with(client, &key.namespace, target.names(), &self.known_kinds.plurals).await?;
         if let Some(why) = read.refusal("Kruise's manager", labels::AGGREGATE_TO_MANAGER) {
             return Ok(Err(Hindrance::Unreadable(format!("spec.targetRef: {why}"))));
         }
@@ -66,10 +65,10 @@ pub(super) struct KnownKinds {
 }
 
 impl Controller {
-    /// Whether the whitelist names a kind. What it names is looked at again after a while, what it does not name at once.
-    async fn is_whitelisted(&self, target: &StateTarget) -> kube::Result<bool> {
+    /// Whether the whitelist names a kind. A whitelist that names it is used for a while; otherwise it is read again at once.
+    async fn is_whitelisted(&self, target: WorkloadTarget<'_>) -> kube::Result<bool> {
         let now = clock::now().mono;
-        let names = |whitelist: &str| configuration::names_kind(whitelist, target.group(), &target.kind);
+        let names = |whitelist: &str| configuration::names_kind(whitelist, target.group, target.kind);
         let known = lock(&self.known_kinds.whitelist).clone();
         if known.is_some_and(|(whitelist, at)| now.saturating_sub(at) < object::KNOWN_FOR && names(&whitelist)) {
             return Ok(true);

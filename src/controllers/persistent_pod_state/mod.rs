@@ -23,10 +23,13 @@ use crate::{
         apps::{self, persistent_pod_state::PersistentPodState, stateful_set::StatefulSet},
         feature_gates::gate,
     },
-    domain::kinds::persistent_pod_state::{
-        plan::{self, Hindrance, StateTargetView},
-        restore,
-        spec::{StateSpec, is_stateful_set},
+    domain::{
+        kinds::persistent_pod_state::{
+            plan::{self, Hindrance, StateTargetView},
+            restore,
+            spec::{StateSpec, is_stateful_set, named_target},
+        },
+        workload::target::target_key,
     },
     k8s::{invalid::Invalid, node::NodeView, pod::PodView, rbac::Rule, time::Sighting},
     runtime::{
@@ -73,13 +76,8 @@ const POD_PAUSE: Duration = Duration::from_millis(100);
 
 /// PersistentPodStates by their target.
 const BY_TARGET: StoreIndex<PersistentPodState> = StoreIndex::new("target", |state| {
-    let target = &state.spec.target_ref;
-    Some(target_text(
-        state.metadata.namespace.as_deref().unwrap_or_default(),
-        target.group(),
-        &target.kind,
-        &target.name,
-    ))
+    let namespace = state.metadata.namespace.as_deref().unwrap_or_default();
+    named_target(&state.spec).ok().map(|target| target.key(namespace))
 });
 
 /// PersistentPodStates by the nodes in their records; those of nodes that are gone are under the empty name.
@@ -88,11 +86,6 @@ const BY_NODE: StoreIndex<PersistentPodState> = StoreIndex::of_several("node", |
     states.map(|state| state.node_name.clone()).collect::<BTreeSet<_>>().into_iter().collect()
 });
 
-/// No part of it has a slash.
-fn target_text(namespace: &str, group: &str, kind: &str, name: &str) -> String {
-    format!("{namespace}/{group}/{kind}/{name}")
-}
-
 struct Controller {
     context: Context,
     states: Arc<Store<PersistentPodState>>,
@@ -100,7 +93,7 @@ struct Controller {
     ours: Arc<Store<TargetOf<StatefulSet>>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<StateMemory>,
-    /// What was last said of a StatefulSet whose annotations ask for something that cannot be made, by the text of its target.
+    /// The last event about annotations of a StatefulSet that cannot be followed, by the key of the StatefulSet.
     said: Mutex<HashMap<String, String>>,
     known_kinds: KnownKinds,
     pods: PodControl,
@@ -178,9 +171,10 @@ impl Controller {
                 let key = ObjectKey::of(old.as_ref());
                 self.memories.forget(&key);
                 // Its target may ask for another one, and another one may have waited for it to go.
-                self.queue.add(ObjectKey::new(&key.namespace, &old.spec.target_ref.name));
-                let target = &old.spec.target_ref;
-                self.add_for(&target_text(&key.namespace, target.group(), &target.kind, &target.name));
+                if let Ok(target) = named_target(&old.spec) {
+                    self.queue.add(ObjectKey::new(&key.namespace, target.name));
+                    self.add_for(&target.key(&key.namespace));
+                }
             }
             Change::Undecodable { key, error } => {
                 tracing::error!(state = %key, error, "this PersistentPodState cannot be read and is left alone");
@@ -198,7 +192,7 @@ impl Controller {
                 ((*key).clone(), false)
             }
         };
-        let text = target_text(&key.namespace, &K::group(&()), &K::kind(&()), &key.name);
+        let text = target_key(&key.namespace, (&K::group(&()), &K::kind(&()), &key.name));
         if is_gone {
             lock(&self.said).remove(&text);
         }
@@ -222,7 +216,7 @@ impl Controller {
             (pod.uid().to_owned(), owner, is_ready(pod), pod.is_deleting(), pod.is_finished(), pod.node_name.clone())
         };
         let Some(owner) = new.controller.as_deref() else { return };
-        let text = target_text(new.namespace(), crate::api::group_of(&owner.api_version), &owner.kind, &owner.name);
+        let text = target_key(new.namespace(), (crate::api::group_of(&owner.api_version), &owner.kind, &owner.name));
         let is_same = old.is_some_and(|old| facts(old) == facts(new));
         for state in self.states.by_index(&BY_TARGET, &text) {
             // Annotations may have changed, which the store does not hold.
@@ -303,15 +297,15 @@ impl Controller {
             Ok(spec) => spec,
             Err(Invalid(why)) => return Ok(Err(Hindrance::Invalid(why))),
         };
-        let text = target_text(&key.namespace, &spec.group, &spec.kind, &spec.name);
-        if let Some(by) = restore::before(state, &self.states.by_index(&BY_TARGET, &text)) {
+        let others = self.states.by_index(&BY_TARGET, &spec.target_ref().key(&key.namespace));
+        if let Some(by) = restore::before(state, &others) {
             return Ok(Err(Hindrance::Taken(by)));
         }
         let target_key = ObjectKey::new(&key.namespace, &spec.name);
         let target = if !is_stateful_set(&spec.group, &spec.kind) {
             // Nobody watches it.
             pass.look_after(Some(AFTER_CUSTOM));
-            match self.custom_target(key, &state.spec.target_ref).await? {
+            match self.custom_target(key, spec.target_ref()).await? {
                 Ok(target) => Ok(target),
                 Err(hindrance) => return Ok(Err(hindrance)),
             }

@@ -100,7 +100,7 @@ impl Controller {
         while let Some((pod, read)) = reads.next().await {
             match read {
                 Ok(Some(whole)) => new.push((pod, asked(&whole, &spec.annotations))),
-                // It is gone, or a newer version cannot be had: of what was read before, nobody knows whether it still is so.
+                // What was read before may be outdated.
                 Ok(None) | Err(_) => drop(notes.insert(pod.uid().to_owned(), Notes::Unread)),
             }
         }

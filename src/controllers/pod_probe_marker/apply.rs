@@ -23,12 +23,11 @@ use crate::{
     domain::node::probes::{
         FAILED, SUCCEEDED, UNKNOWN, entries, full_name, is_eligible,
         marks::{self, Gone, Keys, MarkedResult},
-        name_of, parts_of,
+        name_of, parts_of, selection,
     },
     k8s::{
         path,
         pod::{PodObject, PodView},
-        selector::Selector,
     },
     runtime::{
         apply,
@@ -46,10 +45,6 @@ struct Judged<'a> {
     outcomes: Vec<MarkedResult<'a>>,
     /// What it may still carry and nobody wants.
     gone: Gone,
-}
-
-fn selects(marker: &PodProbeMarker, pod: &PodView) -> bool {
-    Selector::of(&marker.spec.selector).is_ok_and(|selector| !selector.is_empty() && selector.matches(&pod.labels))
 }
 
 /// What a Pod is to be brought to.
@@ -72,7 +67,7 @@ fn judge<'a>(
     let mut cleaned: BTreeSet<String> = marks::marked_by(pod).map(str::to_owned).collect();
     for marker in markers {
         let marker = marker.as_ref();
-        let selected = selects(marker, pod);
+        let selected = selection::selects(marker, &pod.labels);
         if selected && !is_deleting(marker) {
             // Nothing stays of a probe that is left out.
             let (current, noted) = (Keys::of_some(marker, |name| fits(marker, name)), Keys::noted(marker));
@@ -229,8 +224,8 @@ impl Controller {
         }
     }
 
-    /// Shows the results on the Pod, unless it was brought to the same before. Whether it is clean of what nobody wants, and
-    /// what went wrong.
+    /// Writes the results to the Pod, unless they were written before. Returns whether the Pod carries nothing that nobody
+    /// wants, and the error of a write that failed.
     async fn mark(&self, pod: &PodView, judged: &Judged<'_>) -> (bool, kube::Result<()>) {
         let Judged { outcomes, gone, .. } = judged;
         if outcomes.is_empty() && gone.is_nothing(pod) {

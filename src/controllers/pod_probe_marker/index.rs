@@ -62,7 +62,7 @@ impl Index {
     pub(super) fn set_pod(&mut self, key: &ObjectKey, pod: Option<&PodView>) -> (Option<Selected>, Option<Selected>) {
         let now = pod.filter(|pod| is_eligible(pod)).and_then(|pod| {
             let selectors = self.selectors.get(&key.namespace)?;
-            // An empty selector of a stored object selects nothing, rather than everything.
+            // An empty one stands for a selector that cannot be used: it selects nothing.
             let fits = |selector: &Selector| !selector.is_empty() && selector.matches(&pod.labels);
             let mut markers: Vec<Arc<str>> =
                 selectors.iter().filter(|(_, selector)| fits(selector)).map(|(name, _)| name.clone()).collect();

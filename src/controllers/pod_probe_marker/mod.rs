@@ -6,7 +6,8 @@
 //!   before its spec is written.
 //! - A node is one piece of work: its Pods are brought to their results first, then its NodePodProbe to what has to be
 //!   probed. An entry goes after what it left on its Pod has been removed, so nothing is forgotten when the manager stops
-//!   in between. An annotation of the Pod names those that marked it, for when its NodePodProbe is gone. A PodProbeMarker that is deleted goes when no entry of it is left.
+//!   in between. An annotation of the Pod names the PodProbeMarkers that marked it, in case its NodePodProbe is lost. A
+//!   PodProbeMarker that is being deleted is released when no entry of it is left.
 //! - What would make a NodePodProbe too large is left out and reported in a condition of its PodProbeMarker
 //!   (`domain/node/probes/budget.rs`). What goes is written first, so that it never waits for room.
 //! - A NodePodProbe is made when something is to be probed on its node, and belongs to the Node: the garbage collector
@@ -40,8 +41,8 @@ use self::{
 use super::{BY_NAMESPACE, Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
-    domain::node::probes::{entries::Ports, parts_of},
-    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
+    domain::node::probes::{entries::Ports, parts_of, selection},
+    k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
         pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue},
@@ -179,10 +180,8 @@ impl Controller {
         match change {
             Change::Applied { old, new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
-                let selector = Selector::of(&new.spec.selector).unwrap_or_else(|error| {
-                    tracing::warn!(marker = %key, %error, "the selector cannot be read; no Pod is probed");
-                    Selector::default()
-                });
+                // One that admission would refuse selects nothing; its condition says why.
+                let selector = selection::selector_of(new).unwrap_or_default();
                 if lock(&self.index).set_marker(&key, selector) && self.is_ready.load(Ordering::SeqCst) {
                     self.refresh_namespace(&key);
                 }

@@ -40,8 +40,8 @@ impl Unowned {
         (!left.is_zero()).then_some(left)
     }
 
-    /// It was tried in vain. How long it is not to be tried again, and whether this is to be said: it is the first time, or the
-    /// answer is another one than before.
+    /// Notes a failure. Returns the pause before the next attempt, and whether to report it: the first failure, or one with
+    /// another code than before.
     fn failed(&mut self, node: &str, code: Option<u16>, now: Duration) -> (Duration, bool) {
         let before = self.0.get(node);
         let (count, is_news) = before.map_or((0, true), |before| (before.count, before.code != code));
@@ -69,8 +69,8 @@ pub(super) fn owner(node: &str, facts: &NodeFacts) -> OwnerReference {
 impl Controller {
     /// Gives the object of a node its Node as owner, which OpenKruise does not: nothing would remove it with the Node.
     ///
-    /// A write of its own: where an admission plugin refuses owners to whoever may not delete the object, or a policy refuses
-    /// any, probes still change. One that fails is tried again later each time, whatever else happens on the node.
+    /// This is a separate write: an admission plugin or a policy may refuse owners, and probes have to change all the same.
+    /// After each failure the pause before the next attempt is longer, whatever else happens on the node.
     pub(super) async fn own(&self, node: &str) -> kube::Result<Requeue> {
         let Some(probes) = self.probes.get(&node_key(node)).filter(|probes| !probes.is_owned) else {
             lock(&self.unowned).forget(node);

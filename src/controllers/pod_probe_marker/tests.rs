@@ -774,6 +774,29 @@ async fn a_stored_timeout_that_is_too_long_is_reported() {
 }
 
 #[tokio::test]
+async fn a_stored_selector_that_admission_refuses_is_reported_and_no_pod_is_probed() {
+    let fixture = Fixture::new();
+    let selector = json!({"matchExpressions": [{"key": "app", "operator": "NotIn"}]});
+    fixture.change(MARKER, |marker| marker["spec"]["selector"] = selector);
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), Vec::<String>::new());
+    let marker = fixture.get(MARKER);
+    let conditions = marker["status"]["conditions"].as_array().unwrap();
+    let condition = |type_: &str| conditions.iter().find(|condition| condition["type"] == type_).unwrap();
+    let accepted = condition("Accepted");
+    assert_eq!((&accepted["status"], &accepted["reason"]), (&json!("False"), &json!("InvalidSelector")));
+    assert_eq!(
+        accepted["message"],
+        "no Pod is probed, because the selector is not allowed: spec.selector.matchExpressions[0].values: it is missing; \
+         want values for operator NotIn"
+    );
+    assert_eq!(condition("Stalled")["status"], "True");
+    fixture.writes();
+    fixture.settle().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_condition_is_not_taken_back_before_all_nodes_have_been_looked_at() {
     let fixture = Fixture::new();
     fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("big", 200 << 10)]));

@@ -78,6 +78,8 @@ pub struct AboutStep {
 pub trait Waves {
     /// One of them.
     type Candidate;
+    /// Those that find room now.
+    fn wave(&mut self) -> Vec<Self::Candidate>;
     /// One stays in service after all: its room is free.
     fn give_back(&mut self, candidate: &Self::Candidate);
     /// Why one that creates something could not; None for one that changes or deletes.
@@ -85,10 +87,14 @@ pub trait Waves {
 }
 
 impl Pass {
-    /// Notes the outcome for candidates that found room. A refused one leaves its room to the next. False: no further Pod
-    /// goes out of service in this pass, because it is not known whether a failed step was done. Room of Pods that became
-    /// available meanwhile is used by the next pass.
-    pub fn note_wave<P: Waves>(&mut self, plan: &mut P, tried: Vec<(P::Candidate, kube::Result<Tried>)>) -> bool {
+    /// Notes the outcome for candidates that found room, and returns those that find room next: refused ones leave theirs to
+    /// them. None follow once something was done, as the next pass uses the room of Pods that became available meanwhile, or
+    /// while it is not known whether a failed step was done.
+    pub fn next_wave<P: Waves>(
+        &mut self,
+        plan: &mut P,
+        tried: Vec<(P::Candidate, kube::Result<Tried>)>,
+    ) -> Vec<P::Candidate> {
         let (mut changed, mut unsure) = (false, false);
         for (candidate, tried) in tried {
             match tried {
@@ -109,7 +115,7 @@ impl Pass {
             }
         }
         self.common.again |= changed;
-        !changed && !unsure
+        if changed || unsure { Vec::new() } else { plan.wave() }
     }
 
     /// Takes note of steps that are tried whatever becomes of the others. True: a Pod may have gone out of service, and no store

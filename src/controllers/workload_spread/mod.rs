@@ -24,12 +24,15 @@ use crate::{
         feature_gates::gate,
         group_of,
     },
-    domain::kinds::workload_spread::{
-        matching,
-        plan::{self, EntryKey, Home, Newest, SpreadSeen},
-        replicas::version_of,
-        spec::{SpreadSpec, TargetKind},
-        status::{self, SpreadHindrance},
+    domain::{
+        kinds::workload_spread::{
+            matching,
+            plan::{self, EntryKey, Home, Newest, SpreadSeen},
+            replicas::version_of,
+            spec::{SpreadSpec, TargetKind, named_target},
+            status::{self, SpreadHindrance},
+        },
+        workload::target::target_key,
     },
     k8s::{
         invalid::Invalid,
@@ -92,15 +95,9 @@ const ATTEMPTS: u32 = 5;
 
 /// WorkloadSpreads by their target.
 const BY_TARGET: StoreIndex<WorkloadSpread> = StoreIndex::new("target", |spread| {
-    let target = &spread.spec.target_ref;
     let namespace = spread.metadata.namespace.as_deref().unwrap_or_default();
-    Some(target_text(namespace, target.group(), &target.kind, &target.name))
+    named_target(spread).ok().map(|target| target.key(namespace))
 });
-
-/// No part of it has a slash.
-fn target_text(namespace: &str, group: &str, kind: &str, name: &str) -> String {
-    format!("{namespace}/{group}/{kind}/{name}")
-}
 
 struct Controller {
     context: Context,
@@ -204,8 +201,8 @@ impl Controller {
 
     fn spread_changed(&self, change: &Change<'_, WorkloadSpread>) {
         let kind = |spread: &Arc<WorkloadSpread>| {
-            let target = &spread.spec.target_ref;
-            Kind::of(target.group(), &target.kind)
+            let target = named_target(spread).ok()?;
+            Kind::of(target.group, target.kind)
         };
         match change {
             Change::Applied { old, new, .. } => {
@@ -245,8 +242,8 @@ impl Controller {
 
     fn target_changed(&self, kind: Kind, workload: &ObjectKey) {
         let (group, kind) = kind.names();
-        for spread in self.spreads.by_index(&BY_TARGET, &target_text(&workload.namespace, group, kind, &workload.name))
-        {
+        let target = target_key(&workload.namespace, (group, kind, &workload.name));
+        for spread in self.spreads.by_index(&BY_TARGET, &target) {
             let key = ObjectKey::of(spread.as_ref());
             self.memories.with(&key, SpreadMemory::forget_target);
             self.queue.add(key);
@@ -267,15 +264,12 @@ impl Controller {
             self.queue.add_after(ObjectKey::new(pod.namespace(), &note.name), POD_PAUSE);
         }
         let Some(owner) = pod.controller.as_deref() else { return };
-        self.add_for(&target_text(pod.namespace(), group_of(&owner.api_version), &owner.kind, &owner.name));
+        self.add_for(&target_key(pod.namespace(), (group_of(&owner.api_version), &owner.kind, &owner.name)));
         if !owner.is("apps", "ReplicaSet") {
             return;
         }
         let mut of_deployments = self.spreads.by_index(&StoreIndex::namespace(), pod.namespace());
-        of_deployments.retain(|spread| {
-            let target = &spread.spec.target_ref;
-            TargetKind::of(target.group(), &target.kind) == TargetKind::Deployment
-        });
+        of_deployments.retain(|spread| TargetKind::of_target(spread) == Some(TargetKind::Deployment));
         for spread in of_deployments {
             let key = ObjectKey::of(spread.as_ref());
             let concerns = self.memories.with(&key, |memory| memory.sets.as_mut().is_none_or(|sets| sets.notice(pod)));
@@ -344,7 +338,7 @@ impl Controller {
         let (pods, assigned) = self.observe(key, spread, &spec, &target, (now, &mut *pass)).await?;
         let active = pods.iter().filter(|pod| pod.pod.is_active());
         let versions = active.map(|pod| version_of(spec.target_kind, &pod.pod.labels)).collect();
-        let newest: Newest = self.newest(key, spread, &spec, &versions, (now, &mut *pass)).await;
+        let newest: Newest = self.newest(key, &spec, &versions, (now, &mut *pass)).await;
         let ages = self.ages(key, &before, now);
         let seen = SpreadSeen { pods: &pods, total: target.total, newest, recorded: &before, ages: &ages };
         let plan = plan::plan(&spec, &seen, now);
@@ -370,12 +364,11 @@ impl Controller {
             Ok(spec) => spec,
             Err(Invalid(why)) => return Ok(Err(SpreadHindrance::Invalid(why))),
         };
-        let text = target_text(&key.namespace, &spec.group, &spec.kind, &spec.target);
-        let others = self.spreads.by_index(&BY_TARGET, &text);
+        let others = self.spreads.by_index(&BY_TARGET, &spec.target_ref().key(&key.namespace));
         if let Some(by) = matching::older(spread, others.iter().map(AsRef::as_ref)) {
             return Ok(Err(SpreadHindrance::Taken(by)));
         }
-        Ok(self.target(key, spread, &spec, (now, pass)).await?.map(|target| (spec, target)))
+        Ok(self.target(key, &spec, (now, pass)).await?.map(|target| (spec, target)))
     }
 }
 

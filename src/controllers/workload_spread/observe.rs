@@ -66,7 +66,7 @@ impl Controller {
         let mut known: Vec<SpreadPod> = Vec::with_capacity(pods.len());
         let mut unknown = Vec::new();
         let before = self.standing_before(key, spread);
-        for pod in pods.into_iter().filter(|pod| !is_of_other(&before, spread, target, pod)) {
+        for pod in pods.into_iter().filter(|pod| !is_of_other(&before, spec, target, pod)) {
             match pod.rare().spread.as_deref().filter(|note| note.name == *spec.name) {
                 Some(note) => {
                     let home = spec.position(&note.subset).map_or(Home::Nowhere, Home::Subset);
@@ -292,8 +292,8 @@ impl Controller {
         });
     }
 
-    /// How old the records of Pods on their way are: since this process has seen them appear. Of those that were there at its
-    /// first look only the clock of their writer, in another process, says how old they are.
+    /// The ages of the records of Pods on their way, since this process saw them appear. For those that were there before it
+    /// looked for the first time, only the clock of the process that wrote them tells.
     pub(super) fn ages(
         &self,
         key: &ObjectKey,
@@ -322,25 +322,23 @@ impl Controller {
 /// webhook has followed: what it has noted holds.
 fn is_of_other(
     before: &[Arc<WorkloadSpread>],
-    spread: &WorkloadSpread,
+    spec: &SpreadSpec,
     target: &SpreadTargetView,
     pod: &PodView,
 ) -> bool {
     if before.is_empty() {
         return false;
     }
-    let reference = &spread.spec.target_ref;
     let own = Above {
-        api_version: reference.api_version.clone(),
-        kind: reference.kind.clone(),
-        name: reference.name.clone(),
+        api_version: spec.api_version.clone(),
+        kind: spec.kind.clone(),
+        name: spec.target.clone(),
         uid: target.uid.clone(),
     };
     let chain: Vec<Above> =
         pod.controller.as_deref().map(Above::of_pod).into_iter().chain([own]).chain(target.above.clone()).collect();
     let is_noted = |other: &Arc<WorkloadSpread>| {
-        let target = &other.spec.target_ref;
-        TargetKind::of(target.group(), &target.kind) == TargetKind::Custom
+        TargetKind::of_target(other) == Some(TargetKind::Custom)
             && pod.rare().spread.as_deref().is_some_and(|note| other.metadata.name.as_deref() == Some(&note.name))
             && matching::selects(other, &pod.labels)
     };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Controller, SpreadMemory};
 use crate::{
-    api::{apps::workload_spread::WorkloadSpread, labels},
+    api::labels,
     domain::kinds::workload_spread::{
         matching::Above,
         plan::Newest,
@@ -63,7 +63,6 @@ impl Controller {
     pub(super) async fn target(
         &self,
         key: &ObjectKey,
-        spread: &WorkloadSpread,
         spec: &SpreadSpec,
         (now, pass): (Now, &mut Pass),
     ) -> kube::Result<Result<SpreadTargetView, SpreadHindrance>> {
@@ -76,7 +75,7 @@ impl Controller {
         {
             return Ok(Ok(target));
         }
-        let read = self.read_target(key, spread, spec).await?;
+        let read = self.read_target(key, spec).await?;
         let target = read.as_ref().ok().map(|target| (now.mono, target.clone()));
         self.memories.with(key, |memory| {
             if memory.target_forgotten == forgotten {
@@ -89,7 +88,6 @@ impl Controller {
     async fn read_target(
         &self,
         key: &ObjectKey,
-        spread: &WorkloadSpread,
         spec: &SpreadSpec,
     ) -> kube::Result<Result<SpreadTargetView, SpreadHindrance>> {
         let client = &self.context.client;
@@ -111,9 +109,7 @@ impl Controller {
             }
             configured = configuration::replicas_path(&whitelist, &spec.group, &spec.kind);
         }
-        let reference = &spread.spec.target_ref;
-        let names = (reference.api_version.as_str(), reference.kind.as_str(), reference.name.as_str());
-        let read = object::read(client, &key.namespace, names).await?;
+        let read = object::read(client, &key.namespace, spec.target_ref().names()).await?;
         if let Some(why) = read.refusal("Kruise's manager", labels::AGGREGATE_TO_MANAGER) {
             return Ok(Err(SpreadHindrance::Unreadable(format!("spec.targetRef: {why}"))));
         }
@@ -145,7 +141,6 @@ impl Controller {
     pub(super) async fn newest(
         &self,
         key: &ObjectKey,
-        spread: &WorkloadSpread,
         spec: &SpreadSpec,
         versions: &BTreeSet<String>,
         (now, pass): (Now, &mut Pass),
@@ -158,7 +153,7 @@ impl Controller {
         let newest = match known {
             Some((_, newest)) => newest,
             None => {
-                let read = self.read_newest(key, spread).await;
+                let read = self.read_newest(key, spec).await;
                 let newest = read.unwrap_or_else(|error| {
                     tracing::debug!(spread = %key, %error, "the newest ReplicaSet is not known");
                     None
@@ -173,11 +168,10 @@ impl Controller {
         newest.map_or(Newest::Unknown, Newest::Version)
     }
 
-    async fn read_newest(&self, key: &ObjectKey, spread: &WorkloadSpread) -> kube::Result<Option<String>> {
+    async fn read_newest(&self, key: &ObjectKey, spec: &SpreadSpec) -> kube::Result<Option<String>> {
         let client = &self.context.client;
-        let reference = &spread.spec.target_ref;
-        let names = (reference.api_version.as_str(), reference.kind.as_str(), reference.name.as_str());
-        let Found::Object(deployment) = object::read(client, &key.namespace, names).await? else { return Ok(None) };
+        let read = object::read(client, &key.namespace, spec.target_ref().names()).await?;
+        let Found::Object(deployment) = read else { return Ok(None) };
         let Some(selector) = selector_of(&deployment) else { return Ok(None) };
         let sets = object::replica_sets(client, &key.namespace, &selector::text_of(&selector)).await?;
         Ok(replicas::newest(&deployment, &sets))

@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     domain::node::pull_secrets::{Answer, CA, CONFIG_MAP, PATH, Question, dns_name},
+    k8s::invalid::Invalid,
     runtime::certs,
 };
 
@@ -136,18 +137,18 @@ async fn connect(host: &str, port: u16) -> std::io::Result<TcpStream> {
 }
 
 /// TLS that trusts these CAs and nobody else.
-fn trusting(bundle: &str) -> Result<Arc<ClientConfig>, String> {
+fn trusting(bundle: &str) -> Result<Arc<ClientConfig>, Invalid> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
-        let certificate = certificate.map_err(|error| error.to_string())?;
-        roots.add(certificate).map_err(|error| error.to_string())?;
+        let certificate = certificate.map_err(|error| Invalid(error.to_string()))?;
+        roots.add(certificate).map_err(|error| Invalid(error.to_string()))?;
     }
     if roots.is_empty() {
-        return Err("it holds no CA yet".into());
+        return Err(Invalid("it holds no CA yet".into()));
     }
     let config = ClientConfig::builder_with_provider(certs::provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
+        .map_err(|error| Invalid(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config))

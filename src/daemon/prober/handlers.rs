@@ -141,16 +141,15 @@ async fn http(to: SocketAddr, path: &str, https: bool, headers: &[(String, Strin
     Err(format!("more than {REDIRECTS} redirects"))
 }
 
-fn request(to: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<Request<Empty<Bytes>>, String> {
-    let uri: Uri = path.parse().map_err(|error| format!("httpGet.path {path:?}: {error}"))?;
+fn request(to: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<Request<Empty<Bytes>>, Invalid> {
+    let uri: Uri = path.parse().map_err(|error| Invalid(format!("httpGet.path {path:?}: {error}")))?;
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = uri;
     let fields = request.headers_mut();
     for (name, value) in headers {
-        let field: HeaderName =
-            name.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} is no name of a header"))?;
-        let value: HeaderValue =
-            value.parse().map_err(|_| format!("httpGet.httpHeaders {name:?} has no value of a header"))?;
+        let wrong = |why: &str| Invalid(format!("httpGet.httpHeaders {name:?} {why}"));
+        let field: HeaderName = name.parse().map_err(|_| wrong("is no name of a header"))?;
+        let value: HeaderValue = value.parse().map_err(|_| wrong("has no value of a header"))?;
         fields.append(field, value);
     }
     fields.entry(header::USER_AGENT).or_insert(HeaderValue::from_static("kube-probe/kruise-rs"));
@@ -164,7 +163,7 @@ fn request(to: SocketAddr, path: &str, headers: &[(String, String)]) -> Result<R
     // One of them, the first; whatever it says, the Pod's own address is dialled.
     let host = match fields.get(header::HOST).filter(|host| !host.is_empty()) {
         Some(host) => host.clone(),
-        None => to.to_string().parse().map_err(|_| format!("{to} is no value of a header"))?,
+        None => to.to_string().parse().map_err(|_| Invalid(format!("{to} is no value of a header")))?,
     };
     fields.insert(header::HOST, host);
     Ok(request)

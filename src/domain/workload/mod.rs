@@ -14,5 +14,6 @@ pub mod rollout;
 pub mod status;
 pub mod steps;
 pub mod subset;
+pub mod target;
 pub mod turns;
 pub mod update_order;

@@ -1,5 +1,5 @@
-//! Evictions by the manager: never in our own namespace, or in that of the control plane. Which Pod goes an eviction does not
-//! show; PodDisruptionBudgets and PodUnavailableBudgets guard it.
+//! Evictions by the manager: never in our own namespace, or in that of the control plane. The policy does not see which Pod is
+//! evicted; PodDisruptionBudgets and PodUnavailableBudgets limit that.
 
 use serde_json::{Value, json};
 

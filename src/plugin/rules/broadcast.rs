@@ -8,7 +8,7 @@ use super::{
     JsonPointer,
     outcome::{Line, Mark, Outcome},
 };
-use crate::k8s::pod::PodView;
+use crate::k8s::{invalid::Invalid, pod::PodView};
 
 /// How the names of jobs without one of their own begin.
 const PREFIX: &str = "broadcast-";
@@ -89,10 +89,10 @@ pub fn job(namespace: &str, options: &BroadcastOptions) -> Value {
 ///
 /// # Errors
 /// It is of another form.
-pub fn label(text: &str) -> Result<(String, String), String> {
+pub fn label(text: &str) -> Result<(String, String), Invalid> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("{text:?}: want KEY=VALUE")),
+        _ => Err(Invalid(format!("{text:?}: want KEY=VALUE"))),
     }
 }
 
@@ -358,7 +358,7 @@ mod tests {
     fn a_label_has_a_key_and_a_value() {
         assert_eq!(label("disk=ssd"), Ok(("disk".into(), "ssd".into())));
         assert_eq!(label("a/b="), Ok(("a/b".into(), String::new())));
-        assert!(label("disk").unwrap_err().contains("want KEY=VALUE") && label("=x").is_err());
+        assert!(label("disk").unwrap_err().0.contains("want KEY=VALUE") && label("=x").is_err());
     }
 
     #[test]

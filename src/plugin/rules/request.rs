@@ -3,9 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::{JsonPointer, target::Target};
-use crate::api::crr::{
-    ContainerRecreateRequest, ContainerRecreateRequestSpec, FailurePolicy, RecreateContainer, RecreateMethod,
-    RecreateStrategy,
+use crate::{
+    api::crr::{
+        ContainerRecreateRequest, ContainerRecreateRequestSpec, FailurePolicy, RecreateContainer, RecreateMethod,
+        RecreateStrategy,
+    },
+    k8s::invalid::Invalid,
 };
 
 /// What to restart and how, as the user said it. Nothing said is nothing written: defaults are the API's.
@@ -134,7 +137,7 @@ pub fn failure_policy(text: &str) -> Option<FailurePolicy> {
 ///
 /// # Errors
 /// What is allowed.
-pub fn max_unavailable(text: &str) -> Result<String, String> {
+pub fn max_unavailable(text: &str) -> Result<String, Invalid> {
     let fits = match text.strip_suffix('%') {
         Some(percent) => percent.parse::<u32>().is_ok_and(|n| (1..=100).contains(&n)),
         None => text.parse::<u32>().is_ok_and(|n| n >= 1),
@@ -142,7 +145,7 @@ pub fn max_unavailable(text: &str) -> Result<String, String> {
     if fits {
         Ok(text.to_owned())
     } else {
-        Err("want a number of Pods, at least 1, or a percentage such as 10%".into())
+        Err(Invalid("want a number of Pods, at least 1, or a percentage such as 10%".into()))
     }
 }
 

@@ -168,61 +168,29 @@ fn valid_name(name: &str) -> Result<String, Stop> {
 /// # Errors
 /// Naming the part that cannot be read.
 pub fn selector(text: &str) -> Result<Value, Stop> {
-    let bad = |part: &str| {
-        Stop::usage(format!(
-            "--selector: {part:?} cannot be read; want KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or !KEY"
-        ))
-    };
     let mut labels = serde_json::Map::new();
     let mut expressions = Vec::new();
     for part in split_outside_brackets(text) {
         let part = part.trim();
-        let mut expression = |key: &str, operator: &str, values: Vec<&str>| {
-            let mut made = json!({ "key": key, "operator": operator });
-            if !values.is_empty() {
-                made["values"] = json!(values);
+        match condition(part) {
+            None => {
+                return Err(Stop::usage(format!(
+                    "--selector: {part:?} cannot be read; want KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or !KEY"
+                )));
             }
-            expressions.push(made);
-        };
-        if let Some((head, values)) = part.strip_suffix(')').and_then(|rest| rest.split_once('(')) {
-            let values: Vec<&str> = values.split(',').map(str::trim).collect();
-            let mut words = head.split_whitespace();
-            let (key, operator) = match (words.next(), words.next(), words.next()) {
-                (Some(key), Some("in"), None) => (key, "In"),
-                (Some(key), Some("notin"), None) => (key, "NotIn"),
-                _ => return Err(bad(part)),
-            };
-            if !is_key(key) || !values.iter().all(|value| is_value(value)) {
-                return Err(bad(part));
-            }
-            expression(key, operator, values);
-        } else if let Some((key, value)) = part.split_once("!=") {
-            let (key, value) = (key.trim(), value.trim());
-            if !is_key(key) || !is_value(value) {
-                return Err(bad(part));
-            }
-            expression(key, "NotIn", vec![value]);
-        } else if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-            let (key, value) = (key.trim(), value.trim());
-            if !is_key(key) || !is_value(value) {
-                return Err(bad(part));
-            }
-            match labels.insert(key.to_owned(), json!(value)) {
+            Some(LabelCondition::Equals(key, value)) => match labels.insert(key.to_owned(), json!(value)) {
                 Some(before) if before != *value => {
                     return Err(Stop::usage(format!("--selector: {key} cannot be {before} and {value:?} at once")));
                 }
                 _ => {}
+            },
+            Some(LabelCondition::Expression(key, operator, values)) => {
+                let mut made = json!({ "key": key, "operator": operator });
+                if !values.is_empty() {
+                    made["values"] = json!(values);
+                }
+                expressions.push(made);
             }
-        } else if let Some(key) = part.strip_prefix('!') {
-            let key = key.trim();
-            if !is_key(key) {
-                return Err(bad(part));
-            }
-            expression(key, "DoesNotExist", Vec::new());
-        } else if is_key(part) {
-            expression(part, "Exists", Vec::new());
-        } else {
-            return Err(bad(part));
         }
     }
     let mut made = json!({});
@@ -233,6 +201,40 @@ pub fn selector(text: &str) -> Result<Value, Stop> {
         made["matchExpressions"] = expressions.into();
     }
     Ok(made)
+}
+
+/// One part of a label selector.
+enum LabelCondition<'t> {
+    /// A key and its value, for matchLabels.
+    Equals(&'t str, &'t str),
+    /// Key, operator and values, for matchExpressions.
+    Expression(&'t str, &'static str, Vec<&'t str>),
+}
+
+/// None: it cannot be read.
+fn condition(part: &str) -> Option<LabelCondition<'_>> {
+    let made = if let Some((head, values)) = part.strip_suffix(')').and_then(|rest| rest.split_once('(')) {
+        let mut words = head.split_whitespace();
+        let (key, operator) = match (words.next(), words.next(), words.next()) {
+            (Some(key), Some("in"), None) => (key, "In"),
+            (Some(key), Some("notin"), None) => (key, "NotIn"),
+            _ => return None,
+        };
+        LabelCondition::Expression(key, operator, values.split(',').map(str::trim).collect())
+    } else if let Some((key, value)) = part.split_once("!=") {
+        LabelCondition::Expression(key.trim(), "NotIn", vec![value.trim()])
+    } else if let Some((key, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
+        LabelCondition::Equals(key.trim(), value.trim())
+    } else if let Some(key) = part.strip_prefix('!') {
+        LabelCondition::Expression(key.trim(), "DoesNotExist", Vec::new())
+    } else {
+        LabelCondition::Expression(part, "Exists", Vec::new())
+    };
+    let is_readable = match &made {
+        LabelCondition::Equals(key, value) => is_key(key) && is_value(value),
+        LabelCondition::Expression(key, _, values) => is_key(key) && values.iter().all(|value| is_value(value)),
+    };
+    is_readable.then_some(made)
 }
 
 fn split_outside_brackets(text: &str) -> Vec<&str> {

@@ -497,8 +497,8 @@ fn timing_warnings(admission: &CrrAdmission, pod: &PodFacts, grace_seconds: Opti
     warnings
 }
 
-/// What a client in Go would leave out of its updates is not stored, so that none of them looks like a change of the spec.
-/// Values that OpenKruise's types do not have it leaves out as well: the schema lets it only once the request has ended.
+/// Removes empty values: Go clients leave them out of updates, which would look like a change of the spec. They leave out
+/// fields that OpenKruise's types lack as well, which the schema allows only once the request has ended.
 fn leave_out_zeros(object: &mut Map<String, Value>) {
     object.retain(|key, value| match value {
         Value::Null | Value::Bool(false) => false,

@@ -1,9 +1,9 @@
 //! Deletion protection: an object with the label `policy.kruise.io/delete-protection` is not deleted while it is in use.
 //!
-//! What the object itself says is judged by the API server, by [`domain::deletion_protection`](crate::domain::deletion_protection): the level Always, and Cascading of workloads.
-//! Here is only what has to be counted: the active Pods and bound claims of a Namespace, the objects of a
-//! CustomResourceDefinition. The API server calls for objects with the level Cascading alone. When nobody answers, such
-//! an object is not deleted; without the label it is.
+//! The API server itself judges the level Always, and Cascading of workloads, by a policy
+//! ([`domain::deletion_protection`](crate::domain::deletion_protection)). This webhook judges Cascading where objects have to
+//! be counted: the active Pods and bound claims of a Namespace, the objects of a CustomResourceDefinition. While no webhook
+//! answers, objects with this level are not deleted; objects without the label are.
 
 use std::{sync::Arc, time::Duration};
 

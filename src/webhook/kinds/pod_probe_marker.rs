@@ -7,6 +7,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue, Uri};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -17,8 +19,10 @@ use crate::{
     },
     k8s::{
         canonical_json,
+        invalid::InvalidField,
         limits::MOST_ANNOTATIONS,
-        name::{LONGEST_LABEL, is_label_value, is_qualified_name},
+        name::{LONGEST_LABEL, is_qualified_name},
+        selector,
     },
     webhook::{
         Context,
@@ -151,37 +155,17 @@ impl Findings {
         self.0.push(Cause { field: field.into(), message: message.into() });
     }
 
+    fn all(&mut self, problems: Vec<InvalidField>) {
+        for InvalidField { field, why } in problems {
+            self.deny(field, why);
+        }
+    }
+
     fn selector(&mut self, selector: Option<&Value>) {
         const AT: &str = "spec.selector";
-        let labels = selector.and_then(|s| s["matchLabels"].as_object());
-        let expressions =
-            selector.and_then(|s| s["matchExpressions"].as_array()).map(Vec::as_slice).unwrap_or_default();
-        if labels.is_none_or(Map::is_empty) && expressions.is_empty() {
-            self.deny(AT, "it is empty; want matchLabels or matchExpressions: an empty selector would match every Pod");
-        }
-        for (key, value) in labels.into_iter().flatten() {
-            self.label(&format!("{AT}.matchLabels[{key}]"), key, value.as_str().unwrap_or_default());
-        }
-        for (i, expression) in expressions.iter().enumerate() {
-            let at = format!("{AT}.matchExpressions[{i}]");
-            let values = expression["values"].as_array().map(Vec::as_slice).unwrap_or_default();
-            match (text(expression, "operator"), values) {
-                (operator @ ("In" | "NotIn"), []) => {
-                    self.deny(format!("{at}.values"), format!("it is missing; want values for operator {operator}"));
-                }
-                (operator @ ("Exists" | "DoesNotExist"), [_, ..]) => {
-                    self.deny(format!("{at}.values"), format!("not allowed with operator {operator}; leave it out"));
-                }
-                ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
-                (other, _) => {
-                    let message = format!("{} is not allowed; want In, NotIn, Exists or DoesNotExist", show(other));
-                    self.deny(format!("{at}.operator"), message);
-                }
-            }
-            self.label(&at, text(expression, "key"), "");
-            for value in values.iter().filter_map(Value::as_str) {
-                self.label_value(&at, value);
-            }
+        match selector.filter(|selector| !selector.is_null()).map(LabelSelector::deserialize).transpose() {
+            Ok(parsed) => self.all(selector::problems(&parsed.unwrap_or_default(), AT)),
+            Err(error) => self.deny(AT, format!("it is no label selector: {error}")),
         }
     }
 
@@ -284,7 +268,7 @@ impl Findings {
             }
             for (key, value) in labels.into_iter().flatten() {
                 let at = format!("{at}.labels[{key}]");
-                self.label(&at, key, value.as_str().unwrap_or_default());
+                self.all(selector::label_problems(&at, key, &[value.as_str().unwrap_or_default()]));
                 if reserved::is_label(key) {
                     self.deny(at, reserved::key_message(&show(key)));
                 }
@@ -293,7 +277,7 @@ impl Findings {
             for (key, value) in annotations.into_iter().flatten() {
                 size += key.len() + value.as_str().unwrap_or_default().len();
                 if !is_qualified_name(key) {
-                    self.deny(format!("{at}.annotations[{key}]"), key_message("an annotation", key));
+                    self.deny(format!("{at}.annotations[{key}]"), annotation_message(key));
                 } else if reserved::is_annotation(key) {
                     let message = reserved::key_message(&show(key));
                     self.deny(format!("{at}.annotations[{key}]"), message);
@@ -307,25 +291,11 @@ impl Findings {
             }
         }
     }
-
-    fn label(&mut self, at: &str, key: &str, value: &str) {
-        if !is_qualified_name(key) {
-            self.deny(at, key_message("a label", key));
-        }
-        self.label_value(at, value);
-    }
-
-    fn label_value(&mut self, at: &str, value: &str) {
-        if !is_label_value(value) {
-            let want = format!("want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.'");
-            self.deny(at, format!("{} is not allowed as the value of a label; {want}", show(value)));
-        }
-    }
 }
 
-fn key_message(of: &str, key: &str) -> String {
+fn annotation_message(key: &str) -> String {
     let want = format!("want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.', perhaps after a domain and '/'");
-    format!("{} is not allowed as the key of {of}; {want}", show(key))
+    format!("{} is not allowed as the key of an annotation; {want}", show(key))
 }
 
 /// Up to 15 lower-case letters, digits and '-', with a letter among them.

@@ -17,8 +17,8 @@ use crate::{
         feature_gates::gate,
         labels::{SERVERLESS_PROBE_MARKERS, SERVERLESS_PROBES},
     },
-    domain::node::probes::{name_of, reserved},
-    k8s::{limits::MOST_ANNOTATIONS, pod::PodView, rbac::Rule, selector::Selector},
+    domain::node::probes::{name_of, reserved, selection},
+    k8s::{limits::MOST_ANNOTATIONS, pod::PodView, rbac::Rule},
     webhook::{
         Context,
         server::review::{Admitted, Decision, Request},
@@ -73,9 +73,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 pub fn annotate(pod: &Value, markers: &[PodProbeMarker]) -> Admitted {
     let Ok(view) = PodView::deserialize(pod) else { return Admitted::unchanged() };
     let is_meant = |marker: &&PodProbeMarker| {
-        let selector = Selector::of(&marker.spec.selector);
-        let selects = selector.is_ok_and(|selector| !selector.is_empty() && selector.matches(&view.labels));
-        selects && marker.metadata.deletion_timestamp.is_none()
+        selection::selects(marker, &view.labels) && marker.metadata.deletion_timestamp.is_none()
     };
     let mut meant: Vec<&PodProbeMarker> = markers.iter().filter(is_meant).collect();
     meant.sort_by_key(|marker| name_of(marker));

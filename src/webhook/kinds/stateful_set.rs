@@ -160,8 +160,8 @@ pub fn check(gates: &FeatureGates, mut request: Request) -> Result<StatefulSetAd
     Ok(StatefulSetAdmission { judged, wanted, gates, growing, overrides })
 }
 
-/// A v1alpha1 client in Go leaves out in every update what its types do not have: that is no wish to remove it. `kubectl apply` of a
-/// manifest that no longer has what it had is one. Returns the fields that are put back.
+/// Puts back the fields that a v1alpha1 client in Go leaves out of its updates because its types lack them. A field that
+/// `kubectl apply` removes because the manifest no longer has it stays removed. Returns the fields that were put back.
 fn keep_what_v1alpha1_lacks(request: &mut Request) -> Vec<&'static str> {
     let version = request.object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if request.operation != "UPDATE" || !version.ends_with("/v1alpha1") {

@@ -13,7 +13,7 @@ use crate::{
             count::{of_ordinal, schedulable},
             matching::Above,
             replicas,
-            spec::{SpreadSpec, TargetKind},
+            spec::{SpreadSpec, TargetKind, named_target},
         },
         workload::numbering::{Ordinals, Reserved},
     },
@@ -39,20 +39,17 @@ impl Spreads {
         owner: Above,
         spreads: &[Arc<WorkloadSpread>],
     ) -> Result<Vec<Above>, Unplaced> {
-        let kind = |spread: &Arc<WorkloadSpread>| {
-            let target = &spread.spec.target_ref;
-            TargetKind::of(target.group(), &target.kind)
-        };
         let mut chain = vec![owner];
         let mut open = spreads;
         while let Some(top) = chain.last().cloned()
             && chain.len() < HIGHEST
         {
             open = open.iter().position(|spread| top.is_target_of(spread)).map_or(open, |found| &open[..found]);
-            let has_custom = open.iter().any(|spread| kind(spread) == TargetKind::Custom);
+            let is_for = |spread: &WorkloadSpread, kind: TargetKind| TargetKind::of_target(spread) == Some(kind);
+            let has_custom = open.iter().any(|spread| is_for(spread, TargetKind::Custom));
             // The name of a Deployment's ReplicaSet begins with that of the Deployment.
             let may_be_of_deployment = |set: &str| {
-                open.iter().filter(|spread| kind(spread) == TargetKind::Deployment).any(|spread| {
+                open.iter().filter(|spread| is_for(spread, TargetKind::Deployment)).any(|spread| {
                     set.strip_prefix(spread.spec.target_ref.name.as_str()).is_some_and(|rest| rest.starts_with('-'))
                 })
             };
@@ -118,11 +115,11 @@ impl Spreads {
     /// The target of a WorkloadSpread.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// It can name none, or it cannot be read.
     pub(super) async fn target(&self, spread: &WorkloadSpread) -> Result<Option<Value>, Unplaced> {
-        let target = &spread.spec.target_ref;
+        let target = named_target(spread).map_err(|Invalid(why)| Unplaced::Unusable(why))?;
         let namespace = spread.metadata.namespace.as_deref().unwrap_or_default();
-        self.read(namespace, (&target.api_version, &target.kind, &target.name)).await
+        self.read(namespace, target.names()).await
     }
 
     /// How many Pods the target wants now; one that is not there wants none.

@@ -105,7 +105,6 @@ fn status(
     if is_over {
         status.completion_time = Some(time::whole_seconds(now.wall));
     }
-    let broken = status.failed_image_statuses.len();
     // What its spec holds is as it wants it.
     let is_paused = |child: &ImagePullJobStatus| {
         child.conditions.iter().any(|c| c.type_ == conditions::READY && c.status == "True" && c.reason == PAUSED)
@@ -113,6 +112,17 @@ fn status(
     let waits = |child: &ImagePullJobStatus| !is_done(child) && !is_paused(child);
     let all_stand = count(&|_| true) == status.desired && count(&waits) == 0;
     let is_held = !is_over && all_stand && count(&is_paused) > 0;
+    set_conditions(list, status, (is_over, is_held), now);
+}
+
+/// Sets what the conditions say, by the numbers of the status. `is_held`: nothing goes on, because its spec says so.
+fn set_conditions(
+    list: &ImageListPullJob,
+    status: &mut ImageListPullJobStatus,
+    (is_over, is_held): (bool, bool),
+    now: Now,
+) {
+    let broken = status.failed_image_statuses.len();
     let (reason, message) = match (is_over, broken) {
         _ if is_held => (PAUSED, "spec.parallelism is 0: no further node begins".to_owned()),
         (true, 0) => ("Completed", "every node has every image".to_owned()),

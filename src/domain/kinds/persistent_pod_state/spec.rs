@@ -9,7 +9,11 @@ use crate::{
         apps::persistent_pod_state::{PersistentPodState, PersistentPodStateSpec, WHEN_DELETED, WHEN_SCALED},
         labels,
     },
-    k8s::{invalid::Invalid, name::is_qualified_name},
+    domain::workload::target::{self, WorkloadTarget},
+    k8s::{
+        invalid::{Invalid, InvalidField},
+        name::is_qualified_name,
+    },
 };
 
 /// The most keys of node labels, required and preferred ones each, and the most preferences.
@@ -25,6 +29,8 @@ pub type StateProblem = (String, String);
 /// What is read of a PersistentPodState.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StateSpec {
+    /// Group and version of the target.
+    pub api_version: String,
     /// API group of the target; empty for core.
     pub group: String,
     /// Kind of the target.
@@ -47,20 +53,18 @@ impl StateSpec {
     /// From a stored object. What cannot be used is left out.
     ///
     /// # Errors
-    /// It names no target, or its annotation is no number of seconds: nothing is done on a guess.
+    /// It names what can be no target, or its annotation is no number of seconds: nothing is done on a guess.
     pub fn of(state: &PersistentPodState) -> Result<Self, Invalid> {
         let spec = &state.spec;
-        let target = &spec.target_ref;
-        if target.kind.is_empty() || target.name.is_empty() || target.api_version.is_empty() {
-            return Err(Invalid("spec.targetRef: apiVersion, kind or name is missing".into()));
-        }
+        let target = named_target(spec)?;
         let required: BTreeSet<String> = required_keys(spec).map(str::to_owned).collect();
         let preferred = preferences(spec).flat_map(|(_, keys)| keys).map(str::to_owned);
         let keys = required.iter().cloned().chain(preferred).collect();
         Ok(Self {
-            group: target.group().to_owned(),
-            kind: target.kind.clone(),
-            name: target.name.clone(),
+            api_version: target.api_version.to_owned(),
+            group: target.group.to_owned(),
+            kind: target.kind.to_owned(),
+            name: target.name.to_owned(),
             required,
             keys,
             annotations: annotation_keys(spec).map(str::to_owned).collect(),
@@ -68,6 +72,21 @@ impl StateSpec {
             clear_after: clear_after(state)?,
         })
     }
+
+    /// The target.
+    pub fn target_ref(&self) -> WorkloadTarget<'_> {
+        let Self { api_version, group, kind, name, .. } = self;
+        WorkloadTarget { api_version, group, kind, name }
+    }
+}
+
+/// The target of a stored object.
+///
+/// # Errors
+/// It names none that can exist.
+pub fn named_target(spec: &PersistentPodStateSpec) -> Result<WorkloadTarget<'_>, Invalid> {
+    let target = &spec.target_ref;
+    WorkloadTarget::parse(&target.api_version, &target.kind, &target.name)
 }
 
 /// Keys of node labels that a Pod needs.
@@ -120,11 +139,7 @@ pub fn is_stateful_set(group: &str, kind: &str) -> bool {
 
 /// Whether a reference means another one: the same group, kind and name, whatever the version.
 pub fn is_same_target(a: &PersistentPodStateSpec, b: &PersistentPodStateSpec) -> bool {
-    let parts = |spec: &PersistentPodStateSpec| {
-        let target = &spec.target_ref;
-        (target.group().to_owned(), target.kind.clone(), target.name.clone())
-    };
-    parts(a) == parts(b)
+    matches!((named_target(a), named_target(b)), (Ok(a), Ok(b)) if a.is_same(b))
 }
 
 /// What is wrong with an object, by fields. `is_permitted` says whether a kind may be the target.
@@ -133,10 +148,8 @@ pub fn problems(state: &PersistentPodState, is_permitted: impl Fn(&str, &str) ->
     let mut found = Vec::new();
     let mut deny = |field: &str, why: String| found.push((field.to_owned(), why));
     let target = &spec.target_ref;
-    for (field, value) in [("apiVersion", &target.api_version), ("kind", &target.kind), ("name", &target.name)] {
-        if value.is_empty() {
-            deny(&format!("spec.targetRef.{field}"), "it is missing; want that of the StatefulSet".into());
-        }
+    for InvalidField { field, why } in target::problems(&target.api_version, &target.kind, &target.name) {
+        deny(&field, why);
     }
     if !target.kind.is_empty() && !target.api_version.is_empty() && !is_permitted(target.group(), &target.kind) {
         let (kind, group) = (short(&target.kind), short(target.group()));

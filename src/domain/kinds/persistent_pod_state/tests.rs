@@ -358,9 +358,14 @@ fn what_is_stored_past_admission_is_left_out_or_refused() {
         "preferredPersistentTopology": [{"weight": 0, "preference": {"nodeTopologyKeys": ["x"]}}],
         "persistentPodAnnotations": [{"key": "kruise.rs/x"}, {"key": "k"}]}));
     assert_eq!((odd.keys.len(), odd.annotations.len()), (1, 1));
-    let target = json!({"spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": ""}}});
+    let target =
+        |name: &str| json!({"spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name}}});
     let annotation = json!({"metadata": {"annotations": {"kruise.rs/clear-after-node-not-ready-seconds": "soon"}}});
-    for (changes, word) in [(target, "targetRef"), (annotation, "\"soon\"")] {
+    for (changes, word) in [
+        (target(""), "spec.targetRef.name: it is empty; want that of a workload"),
+        (target("../db"), "spec.targetRef.name: \"../db\" is not allowed; want the name of a workload"),
+        (annotation, "\"soon\""),
+    ] {
         let Invalid(why) = StateSpec::of(&state(changes)).unwrap_err();
         assert!(why.contains(word), "{why}");
     }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::spec::named_target;
 use crate::{
     api::{apps::workload_spread::WorkloadSpread, group_of},
+    domain::workload::target::WorkloadTarget,
     k8s::{
         invalid::Invalid,
         pod::{Labels, Owner},
@@ -50,8 +52,10 @@ impl Above {
 
     /// Whether a WorkloadSpread is for it. The version does not count.
     pub fn is_target_of(&self, spread: &WorkloadSpread) -> bool {
-        let target = &spread.spec.target_ref;
-        (target.group(), &target.kind, &target.name) == (self.group(), &self.kind, &self.name)
+        let is_this = |target: WorkloadTarget<'_>| {
+            (target.group, target.kind, target.name) == (self.group(), &*self.kind, &*self.name)
+        };
+        named_target(spread).is_ok_and(is_this)
     }
 }
 
@@ -63,11 +67,7 @@ pub fn selects(spread: &WorkloadSpread, labels: &Labels) -> bool {
 
 /// Whether two are for one target.
 pub fn has_same_target(a: &WorkloadSpread, b: &WorkloadSpread) -> bool {
-    let target = |of: &WorkloadSpread| {
-        let target = &of.spec.target_ref;
-        (target.group().to_owned(), target.kind.clone(), target.name.clone())
-    };
-    target(a) == target(b)
+    matches!((named_target(a), named_target(b)), (Ok(a), Ok(b)) if a.is_same(b))
 }
 
 /// Whether a Pod may be for both.

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     api::apps::workload_spread::{ADAPTIVE, FIXED, WorkloadSpread, WorkloadSpreadSpec},
-    k8s::{int_or_percent, name::is_dns_subdomain, selector::Selector},
+    domain::workload::target,
+    k8s::{int_or_percent, selector::Selector},
 };
 
 /// A field, and what is wrong with it.
@@ -39,17 +40,8 @@ pub fn problems(object: &WorkloadSpread, is_permitted: impl Fn(&str, &str) -> bo
 fn target(spec: &WorkloadSpreadSpec, is_permitted: impl Fn(&str, &str) -> bool, found: &mut Vec<SpreadProblem>) {
     let target = &spec.target_ref;
     let before = found.len();
-    for (field, text) in [("apiVersion", &target.api_version), ("kind", &target.kind), ("name", &target.name)] {
-        if text.is_empty() {
-            found.push((format!("spec.targetRef.{field}"), "it is empty; want that of a workload".into()));
-        }
-    }
-    if !target.name.is_empty() && !is_dns_subdomain(&target.name) {
-        found.push((
-            "spec.targetRef.name".into(),
-            format!("{:?} is not allowed; want the name of a workload", short(&target.name)),
-        ));
-    }
+    let problems = target::problems(&target.api_version, &target.kind, &target.name);
+    found.extend(problems.into_iter().map(|problem| (problem.field, problem.why)));
     if found.len() == before && !is_permitted(target.group(), &target.kind) {
         found.push((
             "spec.targetRef.kind".into(),

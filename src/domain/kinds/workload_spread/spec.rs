@@ -12,7 +12,7 @@ use crate::{
         },
         labels,
     },
-    domain::workload::allocation::in_order,
+    domain::workload::{allocation::in_order, target::WorkloadTarget},
     k8s::{
         int_or_percent::{IntOrPercent, Round},
         invalid::Invalid,
@@ -53,6 +53,11 @@ impl TargetKind {
         }
     }
 
+    /// That of the target of a stored object. None: it names none that can exist.
+    pub fn of_target(spread: &WorkloadSpread) -> Option<Self> {
+        named_target(spread).ok().map(|target| Self::of(target.group, target.kind))
+    }
+
     /// Whether each version of the workload has room of its own.
     pub fn is_versioned(self) -> bool {
         matches!(self, Self::Deployment | Self::ReplicaSet)
@@ -74,6 +79,8 @@ impl TargetKind {
 pub struct SpreadSpec {
     /// Its name.
     pub name: String,
+    /// Group and version of the target.
+    pub api_version: String,
     /// API group of the target.
     pub group: String,
     /// Kind of the target.
@@ -120,13 +127,7 @@ impl SpreadSpec {
     /// Naming the field that cannot be read.
     pub fn of(object: &WorkloadSpread) -> Result<Self, Invalid> {
         let spec = &object.spec;
-        let target = &spec.target_ref;
-        let wrong = |field: &str| Invalid(format!("spec.targetRef.{field}: it is empty; want that of a workload"));
-        for (field, text) in [("apiVersion", &target.api_version), ("kind", &target.kind), ("name", &target.name)] {
-            if text.is_empty() {
-                return Err(wrong(field));
-            }
-        }
+        let target = named_target(object)?;
         let filter = spec.target_filter.as_ref();
         let selector = filter.and_then(|filter| filter.selector.as_ref()).map(Selector::of).transpose();
         let selector = selector.map_err(|Invalid(why)| Invalid(format!("spec.targetFilter.selector.{why}")))?;
@@ -142,10 +143,11 @@ impl SpreadSpec {
         let ignores = annotations.and_then(|all| all.get(labels::IGNORE_PATCH_METADATA));
         Ok(Self {
             name: object.metadata.name.clone().unwrap_or_default(),
-            group: target.group().to_owned(),
-            kind: target.kind.clone(),
-            target: target.name.clone(),
-            target_kind: TargetKind::of(target.group(), &target.kind),
+            api_version: target.api_version.to_owned(),
+            group: target.group.to_owned(),
+            kind: target.kind.to_owned(),
+            target: target.name.to_owned(),
+            target_kind: TargetKind::of(target.group, target.kind),
             filter: selector,
             replicas_paths: filter.map(|filter| filter.replicas_path_list.clone()).unwrap_or_default(),
             subsets,
@@ -153,6 +155,12 @@ impl SpreadSpec {
             reschedule_after: seconds.filter(|_| is_adaptive).map(Duration::from_secs),
             patches_missed: !ignores.is_some_and(|text| text.eq_ignore_ascii_case("true")),
         })
+    }
+
+    /// The target.
+    pub fn target_ref(&self) -> WorkloadTarget<'_> {
+        let Self { api_version, group, kind, target: name, .. } = self;
+        WorkloadTarget { api_version, group, kind, name }
     }
 
     /// Whether the limits depend on how many Pods the workload wants.
@@ -180,6 +188,15 @@ impl SpreadSpec {
     pub fn position(&self, name: &str) -> Option<usize> {
         self.subsets.iter().position(|subset| subset.name == name)
     }
+}
+
+/// The target of a stored object.
+///
+/// # Errors
+/// It names none that can exist.
+pub fn named_target(spread: &WorkloadSpread) -> Result<WorkloadTarget<'_>, Invalid> {
+    let target = &spread.spec.target_ref;
+    WorkloadTarget::parse(&target.api_version, &target.kind, &target.name)
 }
 
 impl SubsetSpec {

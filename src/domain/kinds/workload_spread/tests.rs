@@ -645,6 +645,20 @@ fn room_that_was_promised_to_a_pod_that_comes_is_not_there_for_one_that_was_miss
 }
 
 #[test]
+fn a_stored_reference_that_admission_would_refuse_names_no_target() {
+    let target = json!({"apiVersion": "example.com/v1", "kind": "Db/x", "name": "../db"});
+    let spread = spread(json!({"targetRef": target, "subsets": [{"name": "a"}]}));
+    let Err(Invalid(why)) = SpreadSpec::of(&spread) else { panic!() };
+    let want = "spec.targetRef.kind: \"Db/x\" is not allowed; want letters and digits, such as StatefulSet; \
+                spec.targetRef.name: \"../db\" is not allowed; want the name of a workload";
+    assert_eq!(why, want);
+    let above =
+        Above { api_version: "example.com/v1".into(), kind: "Db/x".into(), name: "../db".into(), uid: "u".into() };
+    assert!(!above.is_target_of(&spread) && !matching::has_same_target(&spread, &spread));
+    assert_eq!(TargetKind::of_target(&spread), None, "nothing is read for it when Pods are created");
+}
+
+#[test]
 fn c12_the_version_of_a_target_does_not_count() {
     let spread = spread(json!({"targetRef": {"apiVersion": "apps.kruise.io/v1beta1"}, "subsets": [{"name": "a"}]}));
     let above = |api: &str, kind: &str, name: &str| Above {

@@ -1,6 +1,6 @@
-//! PodProbeMarkers: what is probed on a node ([`entries`]) and how much of it ([`budget`]), which probes may run at a time
-//! ([`slots`]), how the daemon counts results ([`node`]), what Pods carry of them ([`marks`]), what no probe writes
-//! ([`reserved`]), and what a PodProbeMarker says of itself ([`report`]).
+//! PodProbeMarkers: which Pods are probed ([`selection`]), what is probed on a node ([`entries`]) and how much of it
+//! ([`budget`]), which probes may run at a time ([`slots`]), how the daemon counts results ([`node`]), what Pods carry of them
+//! ([`marks`]), what no probe writes ([`reserved`]), and what a PodProbeMarker says of itself ([`report`]).
 
 pub mod budget;
 pub mod entries;
@@ -8,6 +8,7 @@ pub mod marks;
 pub mod node;
 pub mod report;
 pub mod reserved;
+pub mod selection;
 pub mod slots;
 
 use std::time::Duration;

@@ -5,9 +5,13 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use super::selection;
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, labels},
-    k8s::time::{self, Now},
+    k8s::{
+        invalid::Invalid,
+        time::{self, Now},
+    },
 };
 
 /// Condition types without a prefix that Kubernetes or Kruise write.
@@ -97,13 +101,25 @@ fn found(marker: &PodProbeMarker) -> Vec<String> {
     found
 }
 
-/// The conditions of a PodProbeMarker: Accepted is False while it names what no probe writes, and not there otherwise.
+/// The conditions of a PodProbeMarker: Accepted is False while its selector cannot be used or it names what no probe writes,
+/// and not there otherwise.
 pub fn conditions(marker: &PodProbeMarker, now: Now) -> Vec<Condition> {
     const NAMED: usize = 3;
     let before = marker.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let (accepted, mut conditions): (Vec<_>, Vec<_>) =
         before.into_iter().partition(|condition| condition.type_ == labels::CONDITION_ACCEPTED);
-    let found = found(marker);
+    let selector = selection::problems(marker);
+    let (reason, because, found) = match selector.is_empty() {
+        true => (
+            "ReservedKeys",
+            "not written on Pods, because they belong to Kubernetes, Kruise or others",
+            found(marker),
+        ),
+        false => {
+            let found = selector.into_iter().map(|problem| Invalid::from(problem).0).collect();
+            ("InvalidSelector", "no Pod is probed, because the selector is not allowed", found)
+        }
+    };
     if found.is_empty() {
         return conditions;
     }
@@ -116,8 +132,8 @@ pub fn conditions(marker: &PodProbeMarker, now: Now) -> Vec<Condition> {
     conditions.push(Condition {
         type_: labels::CONDITION_ACCEPTED.into(),
         status: "False".into(),
-        reason: "ReservedKeys".into(),
-        message: format!("not written on Pods, because they belong to Kubernetes, Kruise or others: {named}{more}"),
+        reason: reason.into(),
+        message: format!("{because}: {named}{more}"),
         observed_generation: marker.metadata.generation,
         last_transition_time: since
             .map_or_else(|| Time(time::whole_seconds(now.wall)), |condition| condition.last_transition_time),

@@ -76,39 +76,21 @@ pub fn lease(first: &Fact, last: &Fact, watched: Duration) -> Finding {
     ok(CHECK, holder)
 }
 
+/// The check of the daemons.
+const DAEMON: &str = "daemon";
+const ABOUT_DAEMONS: &str = "kubectl -n kruise-system describe daemonset kruise-daemon";
+
 /// The daemon on every Linux node, and the runtime that it has to reach to be ready.
 pub fn daemons(nodes: &Fact, pods: &Fact, daemon_set: &Fact, gates: &FeatureGates) -> Vec<Finding> {
-    const CHECK: &str = "daemon";
     if !gates.enabled(gate::KRUISE_DAEMON) {
-        return vec![finding(
-            CHECK,
-            Verdict::Warn,
-            "the feature gate KruiseDaemon is off: only requests of method PodSpec work",
-            "",
-        )];
+        let text = "the feature gate KruiseDaemon is off: only requests of method PodSpec work";
+        return vec![finding(DAEMON, Verdict::Warn, text, "")];
     }
-    let daemon_set = match daemon_set {
-        Err(Lack::NotFound) => {
-            let advice = "apply the manifests of this release: kubectl apply -k manifests/overlays/RUNTIME";
-            return vec![finding(CHECK, Verdict::Fail, "DaemonSet kruise-daemon does not exist", advice)];
-        }
-        other => other,
-    };
-    let (Ok(nodes), Ok(pods)) = (nodes, pods) else {
-        return vec![match daemon_set {
-            Ok(set) => {
-                let (ready, wanted) = (set.int("/status/numberReady"), set.int("/status/desiredNumberScheduled"));
-                let text = format!("ready on {ready} of {wanted} nodes (not permitted to look at each)");
-                match ready < wanted {
-                    true => {
-                        finding(CHECK, Verdict::Fail, text, "kubectl -n kruise-system describe daemonset kruise-daemon")
-                    }
-                    false => ok(CHECK, text),
-                }
-            }
-            Err(lack) => unknown(CHECK, "DaemonSet kruise-daemon", lack),
-        }];
-    };
+    if let Err(Lack::NotFound) = daemon_set {
+        let advice = "apply the manifests of this release: kubectl apply -k manifests/overlays/RUNTIME";
+        return vec![finding(DAEMON, Verdict::Fail, "DaemonSet kruise-daemon does not exist", advice)];
+    }
+    let (Ok(nodes), Ok(pods)) = (nodes, pods) else { return vec![daemons_by_number(daemon_set)] };
     let label = |node: &Value, key: &str| node["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
     let mine = |node: &&Value| {
         label(node, "kubernetes.io/os") == "linux"
@@ -118,43 +100,54 @@ pub fn daemons(nodes: &Fact, pods: &Fact, daemon_set: &Fact, gates: &FeatureGate
     let mut bad = Vec::new();
     let mut runtimes = BTreeSet::new();
     for node in &linux {
-        let name = node.text("/metadata/name");
-        let here = pods
-            .list("/items")
-            .iter()
-            .find(|pod| pod.text("/spec/nodeName") == name && pod.pointer("/metadata/deletionTimestamp").is_none());
-        match here {
-            None => bad.push(finding(
-                CHECK,
-                Verdict::Fail,
-                format!("{name}: no daemon runs there; requests for its Pods are not carried out"),
-                "kubectl -n kruise-system describe daemonset kruise-daemon",
-            )),
-            Some(pod) if !is_ready(pod) => bad.push(finding(
-                CHECK,
-                Verdict::Fail,
-                format!("{name}: {}", why_not_ready(pod)),
-                format!("kubectl -n kruise-system logs {}", pod.text("/metadata/name")),
-            )),
-            Some(_) => {
-                runtimes.insert(node.text("/status/nodeInfo/containerRuntimeVersion").to_owned());
-            }
+        match problem_on(node, pods) {
+            Some(problem) => bad.push(problem),
+            None => drop(runtimes.insert(node.text("/status/nodeInfo/containerRuntimeVersion").to_owned())),
         }
     }
     let good = linux.len() - bad.len();
     let more = bad.len().saturating_sub(MOST_NODES);
     bad.truncate(MOST_NODES);
     if more > 0 {
-        bad.push(finding(CHECK, Verdict::Fail, format!("{more} more nodes are like that"), ""));
+        bad.push(finding(DAEMON, Verdict::Fail, format!("{more} more nodes are like that"), ""));
     }
     if good > 0 || bad.is_empty() {
-        bad.insert(0, ok(CHECK, format!("ready on {good} of {} Linux nodes", linux.len())));
+        bad.insert(0, ok(DAEMON, format!("ready on {good} of {} Linux nodes", linux.len())));
     }
     if !runtimes.is_empty() {
         let names = runtimes.into_iter().collect::<Vec<_>>().join(", ");
         bad.push(ok("runtime socket", format!("every daemon that is ready has reached its runtime: {names}")));
     }
     bad
+}
+
+/// The daemons as their DaemonSet counts them, for users who may not read Nodes or Pods.
+fn daemons_by_number(daemon_set: &Fact) -> Finding {
+    let set = match daemon_set {
+        Ok(set) => set,
+        Err(lack) => return unknown(DAEMON, "DaemonSet kruise-daemon", lack),
+    };
+    let (ready, wanted) = (set.int("/status/numberReady"), set.int("/status/desiredNumberScheduled"));
+    let text = format!("ready on {ready} of {wanted} nodes (not permitted to look at each)");
+    if ready < wanted { finding(DAEMON, Verdict::Fail, text, ABOUT_DAEMONS) } else { ok(DAEMON, text) }
+}
+
+/// Why a node has no daemon that is ready. None: it has one.
+fn problem_on(node: &Value, pods: &Value) -> Option<Finding> {
+    let name = node.text("/metadata/name");
+    let is_here =
+        |pod: &&Value| pod.text("/spec/nodeName") == name && pod.pointer("/metadata/deletionTimestamp").is_none();
+    match pods.list("/items").iter().find(is_here) {
+        None => {
+            let text = format!("{name}: no daemon runs there; requests for its Pods are not carried out");
+            Some(finding(DAEMON, Verdict::Fail, text, ABOUT_DAEMONS))
+        }
+        Some(pod) if !is_ready(pod) => {
+            let advice = format!("kubectl -n kruise-system logs {}", pod.text("/metadata/name"));
+            Some(finding(DAEMON, Verdict::Fail, format!("{name}: {}", why_not_ready(pod)), advice))
+        }
+        Some(_) => None,
+    }
 }
 
 fn is_ready(pod: &Value) -> bool {

@@ -14,8 +14,8 @@ const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The check of entries that are not ours.
 const OTHERS: &str = "other webhooks";
 
-/// The registration of the webhooks. `wanted` are the entries that there are with this release; by its name, `is_shipped` tells those
-/// that the manifests contain. The running webhook adds the others.
+/// Checks the registration of the webhooks. `wanted` are the entries of this release; `is_shipped` tells, by the name of an
+/// entry, whether the manifests contain it. The running webhook adds the others.
 pub fn webhook_configuration(
     kind: &str,
     config: &Fact,
