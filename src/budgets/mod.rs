@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client, ResourceExt, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, ResourceExt, api::ListParams, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -34,7 +34,9 @@ use crate::{
     runtime::{
         apply::code,
         batches::Batches,
-        clock, lock,
+        clock,
+        guarded::Guarded,
+        lock,
         metrics::Metrics,
         replicas::Replicas,
         watches::{self, Change, ObjectKey, Store, StoreIndex},
@@ -172,7 +174,7 @@ impl Budgets {
 
     /// Watches the budgets, for ever, in a process whose only use of them are these questions.
     pub async fn follow(&self) {
-        let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
+        let api: Api<Guarded<PodUnavailableBudget>> = Api::all(self.client.clone());
         let first = async {
             watches::first_list(&api, &self.store).await;
             self.send_namespaces();
@@ -323,7 +325,7 @@ impl Budgets {
             return Ok(());
         }
         let began = clock::now().mono;
-        let api: Api<DeserializeGuard<PodUnavailableBudget>> = Api::all(self.client.clone());
+        let api: Api<Guarded<PodUnavailableBudget>> = Api::all(self.client.clone());
         let list = match api.list(&ListParams::default()).await {
             Ok(list) => list,
             // The kind is not installed.
@@ -338,7 +340,7 @@ impl Budgets {
         // Newer ones were written while the list was on its way.
         let version = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         let until = version(list.metadata.resource_version.as_deref());
-        for DeserializeGuard(budget) in list.items {
+        for Guarded(budget) in list.items {
             // A budget that cannot be decoded protects nothing; the manager reports it.
             if let Ok(budget) = budget {
                 self.note(&budget);

@@ -6,12 +6,13 @@ use futures::{
     FutureExt,
     future::{Shared, join_all},
 };
-use kube::{Api, Resource, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Resource, runtime::watcher::Config};
 use serde::de::DeserializeOwned;
 
 use super::Context;
 use crate::runtime::{
     apply::namespace_is_ending,
+    guarded::Guarded,
     queue::{Queue, Requeue},
     shutdown::{self, Shutdown},
     watches::{self, Change, ObjectKey, Store, StoredObject},
@@ -55,7 +56,7 @@ impl Runner {
     /// Follows custom resources, and begins when they are in view.
     pub fn watch_guarded<K>(
         self,
-        api: Api<DeserializeGuard<K>>,
+        api: Api<Guarded<K>>,
         config: Config,
         store: &Arc<Store<K>>,
         on_change: impl FnMut(Change<'_, K>) + Send + 'static,

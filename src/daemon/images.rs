@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client as KubeClient, Resource, api::GetParams, core::DeserializeGuard};
+use kube::{Api, Client as KubeClient, Resource, api::GetParams};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -47,6 +47,7 @@ use crate::{
         apply::{code, patch_status},
         clock,
         events::{Recorder, reference},
+        guarded::Guarded,
         metrics::{Metrics as AllMetrics, seconds_histogram},
         shutdown::{self, Shutdown},
         watches,
@@ -182,10 +183,10 @@ impl Puller {
     }
 
     async fn watch(self: &Arc<Self>) {
-        let api: Api<DeserializeGuard<NodeImage>> = Api::all(self.kube.clone());
+        let api: Api<Guarded<NodeImage>> = Api::all(self.kube.clone());
         watches::watch_named(api, &self.settings.node, |change| match change {
-            Ok(Some(DeserializeGuard(Ok(object)))) => self.object_changed(object),
-            Ok(Some(DeserializeGuard(Err(error)))) => {
+            Ok(Some(Guarded(Ok(object)))) => self.object_changed(object),
+            Ok(Some(Guarded(Err(error)))) => {
                 tracing::error!(%error, "the NodeImage of this node cannot be read; nothing is pulled");
                 self.object_gone();
             }

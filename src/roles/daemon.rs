@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, runtime::watcher::Config};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -33,6 +33,7 @@ use crate::{
     runtime::{
         client,
         events::Recorder,
+        guarded::Guarded,
         metrics::Metrics,
         own_policies,
         queue::{Backoff, Queue},
@@ -339,7 +340,7 @@ async fn watch_requests(
 ) {
     // One watch for those that we serve and those that the manager serves, so that none overtakes another.
     let selector = format!("{}={node}", labels::CRR_NODE_NAME);
-    let api: Api<DeserializeGuard<ContainerRecreateRequest>> = Api::all(client);
+    let api: Api<Guarded<ContainerRecreateRequest>> = Api::all(client);
     let config = Config::default().labels(&selector);
     watches::watch_guarded(api, config, requests, |change| match change {
         Change::Applied { new, .. } if !is_work(new) => recreator.request_gone(new),

@@ -20,6 +20,7 @@ pub mod fair_places;
 #[cfg(test)]
 pub(crate) mod fake_api;
 pub mod fence;
+pub mod guarded;
 pub mod held;
 pub mod in_place;
 pub mod kruise_configuration;

@@ -16,7 +16,6 @@ use futures::{Stream, StreamExt, pin_mut};
 use kube::{
     Api, Resource,
     api::ListParams,
-    core::DeserializeGuard,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
@@ -25,7 +24,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::{apply::code, protobuf_watch, retry::Retry, store_index::Indexed};
+use super::{apply::code, guarded::Guarded, protobuf_watch, retry::Retry, store_index::Indexed};
 pub use super::{
     change::{Change, Sides},
     object_key::{ObjectKey, StoredObject},
@@ -420,20 +419,20 @@ fn resource_version<K: StoredObject>(object: &K) -> u64 {
 
 /// Keeps a store equal to the API server, for ever. Custom resources come guarded against objects that do not decode.
 pub async fn watch_guarded<K>(
-    api: Api<DeserializeGuard<K>>,
+    api: Api<Guarded<K>>,
     config: watcher::Config,
     store: Arc<Store<K>>,
     on_change: impl FnMut(Change<'_, K>),
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    let decode = |DeserializeGuard(result): DeserializeGuard<K>| result.map_err(|e| e.error);
+    let decode = |Guarded(result): Guarded<K>| result.map_err(|e| e.error);
     follow(watcher::watcher(api, config.page_size(PAGE)), &K::kind(&()), &store, decode, on_change).await;
 }
 
 /// Waits until the first list of a watch is complete, or until the API server says that it has no such kind: then there are
 /// none, and the watch brings what comes later.
-pub async fn first_list<K>(api: &Api<DeserializeGuard<K>>, store: &Store<K>)
+pub async fn first_list<K>(api: &Api<Guarded<K>>, store: &Store<K>)
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + StoredObject + 'static,
 {
@@ -640,7 +639,7 @@ mod tests {
                 let body = kube::client::Body::from(status.to_string().into_bytes());
                 http::Response::builder().status(code).body(body)
             });
-            let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(kube::Client::new(service, "default"));
+            let api: Api<Guarded<WorkloadSpread>> = Api::all(kube::Client::new(service, "default"));
             let store = Store::new(None);
             let listed = tokio::time::timeout(Duration::from_secs(100), first_list(&api, &store)).await;
             assert_eq!(listed.is_ok(), ends, "{code}");

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use kube::{Api, Client, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, api::ListParams, runtime::watcher::Config};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -21,6 +21,7 @@ use crate::{
     k8s::rbac::Rule,
     runtime::{
         apply::code,
+        guarded::Guarded,
         metrics::Metrics,
         watches::{self, Change, Store, StoreIndex},
     },
@@ -71,7 +72,7 @@ impl PodStates {
 
     /// Watches, for ever.
     pub async fn follow(&self) {
-        let api: Api<DeserializeGuard<PersistentPodState>> = Api::all(self.client.clone());
+        let api: Api<Guarded<PersistentPodState>> = Api::all(self.client.clone());
         let first = async {
             watches::first_list(&api, &self.states).await;
             self.publish_namespaces();
@@ -129,10 +130,10 @@ impl PodStates {
 
     /// Those for a target, from the API server: without the first list the store says nothing about what is not in it.
     async fn look_up(&self, namespace: &str, target: &str) -> Option<Vec<Arc<PersistentPodState>>> {
-        let api: Api<DeserializeGuard<PersistentPodState>> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Guarded<PersistentPodState>> = Api::namespaced(self.client.clone(), namespace);
         let why = match tokio::time::timeout(LOOK_UP, api.list(&ListParams::default())).await {
             Ok(Ok(all)) => {
-                let readable = all.items.into_iter().filter_map(|DeserializeGuard(state)| state.ok());
+                let readable = all.items.into_iter().filter_map(|Guarded(state)| state.ok());
                 let of_target =
                     readable.filter(|state| named_target(&state.spec).is_ok_and(|of| of.key(namespace) == target));
                 return Some(of_target.map(Arc::new).collect());

@@ -19,7 +19,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -49,6 +49,7 @@ use crate::{
     },
     runtime::{
         clock,
+        guarded::Guarded,
         pass::{Memories, Pass},
         pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
@@ -201,7 +202,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_job, this) = (self.clone(), self.clone());
-        let jobs: Api<DeserializeGuard<BroadcastJob>> = self.context.api();
+        let jobs: Api<Guarded<BroadcastJob>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(jobs, Config::default(), &self.jobs, move |change| {
                 wake::workload_changed(&change, &on_job.queue, &on_job.memories);

@@ -24,7 +24,7 @@ mod update;
 
 use std::{sync::Arc, time::Duration};
 
-use kube::{Api, ResourceExt, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, ResourceExt, runtime::watcher::Config};
 
 use serde_json::Value;
 
@@ -54,6 +54,7 @@ use crate::{
     runtime::{
         claim_control::ClaimControl,
         clock,
+        guarded::Guarded,
         in_place::{InPlace, Refreshed, Refreshing},
         pass,
         pod_control::PodControl,
@@ -180,7 +181,7 @@ impl Controller {
         };
         let (pod_queue, stop) = (self.pod_queue.clone(), shutdown.clone());
         let refresh_pods = async move { pod_queue.run(POD_WORKERS, stop, refresh).await };
-        let clone_sets: Api<DeserializeGuard<CloneSet>> = self.context.api();
+        let clone_sets: Api<Guarded<CloneSet>> = self.context.api();
         let claims = Config::default().labels(labels::INSTANCE_ID);
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |change| {

@@ -19,7 +19,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, runtime::watcher::Config};
 
 use self::observe::Resolved;
 use super::{
@@ -41,6 +41,7 @@ use crate::{
     },
     k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector, shared::Text},
     runtime::{
+        guarded::Guarded,
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
@@ -170,7 +171,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_set, of_pods, this) = (self.clone(), self.clone(), self.clone());
-        let sets: Api<DeserializeGuard<DaemonSet>> = self.context.api();
+        let sets: Api<Guarded<DaemonSet>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
                 wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, runtime::watcher::Config};
 use prometheus_client::metrics::{counter::Counter, family::Family};
 
 use super::{Context, Registration, Runner, Started, handling, lock};
@@ -42,6 +42,7 @@ use crate::{
         time::Sighting,
     },
     runtime::{
+        guarded::Guarded,
         metrics::ResultLabels,
         pass::AFTER_CONFLICT,
         queue::{Backoff, Queue},
@@ -170,7 +171,7 @@ impl Controller {
                 tracing::error!(node = %key.name, error, "this NodeImage cannot be read and is left alone");
             }
         };
-        let node_images: Api<DeserializeGuard<NodeImageView>> = Api::all(self.context.client.clone());
+        let node_images: Api<Guarded<NodeImageView>> = Api::all(self.context.client.clone());
         let node_workers = self.context.settings.images.node_workers;
         let reconcile_node = move |key: ObjectKey| {
             let this = of_nodes.clone();

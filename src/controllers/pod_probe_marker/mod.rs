@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, runtime::watcher::Config};
 
 use self::{
     index::{Index, Selected},
@@ -44,6 +44,7 @@ use crate::{
     domain::node::probes::{entries::Ports, parts_of, selection},
     k8s::{node::NodeView, pod::PodView, rbac::Rule},
     runtime::{
+        guarded::Guarded,
         pass::AFTER_WATCHED_CONFLICT,
         queue::{Backoff, Queue},
         shutdown::Shutdown,
@@ -144,7 +145,7 @@ impl Controller {
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_marker, on_probes, in_view) = (self.clone(), self.clone(), self.clone());
         let (of_markers, of_nodes) = (self.clone(), self.clone());
-        let probes: Api<DeserializeGuard<NodeProbes>> = Api::all(self.context.client.clone());
+        let probes: Api<Guarded<NodeProbes>> = Api::all(self.context.client.clone());
         let reconcile_marker = move |key: ObjectKey| {
             let this = of_markers.clone();
             async move { this.reconcile_marker(&key).await }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -40,6 +40,7 @@ use crate::{
     runtime::{
         clock,
         events::reference,
+        guarded::Guarded,
         pass::{AFTER_WATCHED_CONFLICT, Memories, Pass},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -179,7 +180,7 @@ impl Controller {
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let _end = watched::EndWatches(&self.watched);
         let (on_distribution, on_namespace, this) = (self.clone(), self.clone(), self.clone());
-        let distributions: Api<DeserializeGuard<ResourceDistribution>> = Api::all(self.context.client.clone());
+        let distributions: Api<Guarded<ResourceDistribution>> = Api::all(self.context.client.clone());
         let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
         let own = self.context.namespace.clone();
         let view = move |namespace: Namespace| NamespaceView::of(&namespace, &own);

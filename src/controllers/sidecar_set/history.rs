@@ -159,12 +159,7 @@ mod tests {
     #[test]
     fn d24_revisions_are_looked_at_when_one_goes_out_of_use() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<String>>();
-        let seen = |used: &[&str], is_short, was_settled| LastRevisions {
-            used: names(used),
-            is_short,
-            was_settled,
-            ..LastRevisions::default()
-        };
+        let seen = |used: &[&str], is_short, was_settled| LastRevisions { used: names(used), is_short, was_settled };
         for (before, used, is_settled, wanted) in [
             (LastRevisions::default(), &["a"][..], false, false),
             (LastRevisions::default(), &["a"], true, true),

@@ -31,7 +31,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{
@@ -59,7 +59,9 @@ use crate::{
     },
     k8s::{invalid::Invalid, null, rbac::Rule},
     runtime::{
-        clock, lock,
+        clock,
+        guarded::Guarded,
+        lock,
         pass::{Memories, Pass},
         pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
@@ -192,7 +194,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_set, on_namespace, this) = (self.clone(), self.clone(), self.clone());
-        let sets: Api<DeserializeGuard<StoredSidecarSet>> = Api::all(self.context.client.clone());
+        let sets: Api<Guarded<StoredSidecarSet>> = Api::all(self.context.client.clone());
         let namespaces: Api<Namespace> = Api::all(self.context.client.clone());
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();

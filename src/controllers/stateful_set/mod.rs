@@ -21,7 +21,7 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Api, Client, Resource, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, Resource, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::observe::Seen;
@@ -45,6 +45,7 @@ use crate::{
     k8s::{claim::SizedClaim, pod::PodView, rbac::Rule, revision},
     runtime::{
         claim_control::ClaimControl,
+        guarded::Guarded,
         packed::Packed,
         pod_template::{self, Defaulted},
         pre_download::{Notes, PreDownloads},
@@ -184,7 +185,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_set, on_claim, of_pods, this) = (self.clone(), self.clone(), self.clone(), self.clone());
-        let sets: Api<DeserializeGuard<Packed<StatefulSet>>> = self.context.api();
+        let sets: Api<Guarded<Packed<StatefulSet>>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
                 wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);

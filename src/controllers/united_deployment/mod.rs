@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, runtime::watcher::Config};
 
 use self::{child::Children, metrics::UnitedMetrics};
 use super::{Context, Registration, Runner, Started};
@@ -51,6 +51,7 @@ use crate::{
         apply::namespace_is_ending,
         clock,
         events::reference,
+        guarded::Guarded,
         pass::{AFTER_CONFLICT, Memories, Pass},
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
@@ -151,7 +152,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let this = self.clone();
-        let objects: Api<DeserializeGuard<UnitedDeployment>> = self.context.api();
+        let objects: Api<Guarded<UnitedDeployment>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(objects, Config::default(), &self.objects, move |change| {
                 wake::workload_changed(&change, &this.queue, &this.memories);

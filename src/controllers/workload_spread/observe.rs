@@ -320,12 +320,7 @@ impl Controller {
 
 /// Whether a Pod is for another one, which stands before this one. What is above the target and its controller only the
 /// webhook has followed: what it has noted holds.
-fn is_of_other(
-    before: &[Arc<WorkloadSpread>],
-    spec: &SpreadSpec,
-    target: &SpreadTargetView,
-    pod: &PodView,
-) -> bool {
+fn is_of_other(before: &[Arc<WorkloadSpread>], spec: &SpreadSpec, target: &SpreadTargetView, pod: &PodView) -> bool {
     if before.is_empty() {
         return false;
     }

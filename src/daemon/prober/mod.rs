@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client as KubeClient, core::DeserializeGuard};
+use kube::{Api, Client as KubeClient};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -45,6 +45,7 @@ use crate::{
     runtime::{
         clock,
         events::Recorder,
+        guarded::Guarded,
         metrics::Metrics,
         watches::{self, ObjectKey, Store},
     },
@@ -121,11 +122,11 @@ impl Handle {
 
     /// Follows the object of this node, for ever.
     pub async fn follow(self, kube: KubeClient, node: String) {
-        let api: Api<DeserializeGuard<NodePodProbe>> = Api::all(kube);
+        let api: Api<Guarded<NodePodProbe>> = Api::all(kube);
         watches::watch_named(api, &node, |change| match change {
             Ok(None) => self.object_changed(None),
-            Ok(Some(DeserializeGuard(Ok(object)))) => self.object_changed(Some(object)),
-            Ok(Some(DeserializeGuard(Err(error)))) => {
+            Ok(Some(Guarded(Ok(object)))) => self.object_changed(Some(object)),
+            Ok(Some(Guarded(Err(error)))) => {
                 tracing::error!(%error, "the NodePodProbe of this node cannot be read; nothing is probed");
                 self.object_changed(None);
             }

@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use kube::{Api, api::ListParams, core::DeserializeGuard};
+use kube::{Api, api::ListParams};
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,6 +19,7 @@ use crate::{
     },
     domain::node::probes::{name_of, reserved, selection},
     k8s::{limits::MOST_ANNOTATIONS, pod::PodView, rbac::Rule},
+    runtime::guarded::Guarded,
     webhook::{
         Context,
         server::review::{Admitted, Decision, Request},
@@ -48,7 +49,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         if !is_on || request.operation != "CREATE" || !request.sub_resource.is_empty() {
             return Ok(Admitted::unchanged());
         }
-        let api: Api<DeserializeGuard<PodProbeMarker>> = Api::namespaced(context.client.clone(), &request.namespace);
+        let api: Api<Guarded<PodProbeMarker>> = Api::namespaced(context.client.clone(), &request.namespace);
         let listed = match tokio::time::timeout(LIMIT, api.list(&ListParams::default())).await {
             Ok(Ok(listed)) => listed,
             Ok(Err(error)) => {

@@ -18,7 +18,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use kube::{Api, Client, api::ListParams, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, api::ListParams, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -37,7 +37,9 @@ use crate::{
     },
     k8s::{name, pod::Labels, rbac::Rule},
     runtime::{
-        clock, lock,
+        clock,
+        guarded::Guarded,
+        lock,
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store},
     },
@@ -200,7 +202,7 @@ impl Sidecars {
 
     /// Watches, for ever.
     pub async fn follow(&self) {
-        let sets: Api<DeserializeGuard<WireSidecarSet>> = Api::all(self.client.clone());
+        let sets: Api<Guarded<WireSidecarSet>> = Api::all(self.client.clone());
         let sets = watches::watch_guarded(sets, Config::default(), self.sets.clone(), |change| self.changed(&change));
         let namespaces: Api<NamespaceView> = Api::all(self.client.clone());
         let namespaces = watches::watch(namespaces, Config::default(), self.namespaces.clone(), |_| {});

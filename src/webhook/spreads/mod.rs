@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client, core::DeserializeGuard, runtime::watcher::Config};
+use kube::{Api, Client, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -46,6 +46,7 @@ use crate::{
     runtime::{
         batches::Batches,
         events::{Recorder, reference},
+        guarded::Guarded,
         lock,
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store, StoreIndex},
@@ -190,7 +191,7 @@ impl Spreads {
         if !self.is_on {
             return std::future::pending().await;
         }
-        let api: Api<DeserializeGuard<WorkloadSpread>> = Api::all(self.client.clone());
+        let api: Api<Guarded<WorkloadSpread>> = Api::all(self.client.clone());
         let first = async {
             watches::first_list(&api, &self.spreads).await;
             self.publish_namespaces();

@@ -110,11 +110,9 @@ pub fn conditions(marker: &PodProbeMarker, now: Now) -> Vec<Condition> {
         before.into_iter().partition(|condition| condition.type_ == labels::CONDITION_ACCEPTED);
     let selector = selection::problems(marker);
     let (reason, because, found) = match selector.is_empty() {
-        true => (
-            "ReservedKeys",
-            "not written on Pods, because they belong to Kubernetes, Kruise or others",
-            found(marker),
-        ),
+        true => {
+            ("ReservedKeys", "not written on Pods, because they belong to Kubernetes, Kruise or others", found(marker))
+        }
         false => {
             let found = selector.into_iter().map(|problem| Invalid::from(problem).0).collect();
             ("InvalidSelector", "no Pod is probed, because the selector is not allowed", found)
