@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     controllers::{fake::Server, in_memory},
+    domain::workload::target::WorkloadTarget,
     k8s::time::rfc3339,
     runtime::watches::StoredObject,
 };
@@ -402,11 +403,11 @@ async fn what_is_known_of_a_kind_is_not_read_again_for_a_minute() {
         (200, answer)
     });
     let controller = Controller::new(&context);
-    let target = serde_json::from_value(json!({"apiVersion": "g.io/v1", "kind": "Db", "name": "db"})).unwrap();
+    let target = WorkloadTarget::parse("g.io/v1", "Db", "db").unwrap();
     let object = "/apis/g.io/v1/namespaces/ns/dbs/db";
     for (after, wanted) in [(0, 3), (0, 1), (59, 1), (2, 3), (0, 1)] {
         tokio::time::advance(Duration::from_secs(after)).await;
-        let found = controller.custom_target(&ObjectKey::new("ns", "keep"), &target).await.unwrap().unwrap();
+        let found = controller.custom_target(&ObjectKey::new("ns", "keep"), target).await.unwrap().unwrap();
         assert_eq!(found.unwrap().uid, "t");
         let reads = std::mem::take(&mut *lock(&reads));
         assert_eq!((reads.len(), reads.last().map(String::as_str)), (wanted, Some(object)), "{reads:?}");
