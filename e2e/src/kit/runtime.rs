@@ -89,8 +89,16 @@ fn parse(line: &str) -> Option<Exit> {
     if event.text("/id") != container {
         return None;
     }
-    let at = event.text("/exited_at").parse().ok()?;
+    let at = time(&event["exited_at"])?;
     Some(Exit { container: container.to_owned(), at, status: event.int("/exit_status") })
+}
+
+/// A time as containerd 1 writes it, or with seconds and nanoseconds apart as containerd 2 does.
+fn time(time: &Value) -> Option<Timestamp> {
+    match time.as_str() {
+        Some(text) => text.parse().ok(),
+        None => Timestamp::new(time["seconds"].as_i64()?, i32::try_from(time.int("/nanos")).ok()?).ok(),
+    }
 }
 
 /// `2026-01-02 03:04:05.123 +0000 UTC k8s.io /tasks/start {"container_id":...,"pid":...}`: the line's own time counts.
@@ -123,5 +131,12 @@ mod tests {
         let exit = parse(&line("a")).expect("an exit");
         assert_eq!((exit.container.as_str(), exit.status), ("a", 137));
         assert!(parse(&line("command")).is_none());
+    }
+
+    #[test]
+    fn exits_have_the_time_that_containerd_2_writes() {
+        let line = r#"2026-01-02 03:04:05.2 +0000 UTC k8s.io /tasks/exit {"container_id":"a","id":"a","pid":7,"exited_at":{"seconds":1767323045,"nanos":120000000}}"#;
+        let exit = parse(line).expect("an exit");
+        assert_eq!((exit.at.to_string().as_str(), exit.status), ("2026-01-02T03:04:05.12Z", 0));
     }
 }
