@@ -2176,7 +2176,7 @@ func (in *PodProbeMarkerSpec) DeepCopyInto(out *PodProbeMarkerSpec) {
 
 // PodProbeMarkerStatus: What became of it.
 type PodProbeMarkerStatus struct {
-	// Accepted: False while the object names labels, annotations or conditions of Kubernetes, Kruise or others.
+	// Accepted: False while the selector is one that is refused, so that no Pod is probed, or while the object names labels, annotations or conditions of Kubernetes, Kruise or others, which are not written; its message names them.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// Pods that are probed.
 	MatchedPods int64 `json:"matchedPods"`
