@@ -27,7 +27,24 @@ pub(super) struct StoredSidecarSet {
     injects: bool,
 }
 
+/// What a pass depends on of a SidecarSet of one UID: its generation, and its labels and annotations as a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SpecVersion(i64, u64);
+
+#[cfg(test)]
+impl SpecVersion {
+    /// That of another spec.
+    pub(super) fn next(self) -> Self {
+        Self(self.0 + 1, self.1)
+    }
+}
+
 impl StoredSidecarSet {
+    /// Which spec it has, among those of its UID.
+    pub(super) fn spec_version(&self) -> SpecVersion {
+        SpecVersion(self.generation(), self.marks)
+    }
+
     /// All of it.
     pub(super) fn object(&self) -> Value {
         // It was written by us, so it can be read.

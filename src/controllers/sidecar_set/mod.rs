@@ -12,6 +12,7 @@
 
 mod apply;
 mod events;
+mod findings;
 mod history;
 mod known;
 mod mark;
@@ -35,6 +36,7 @@ use kube::{Api, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{
+    findings::Findings,
     history::LastRevisions,
     known::{StoredSidecarSet, Target},
     mark::Marks,
@@ -133,6 +135,8 @@ struct SidecarMemory {
     pods: usize,
     /// When the last pass ended, if nothing was to be done with any Pod.
     rests_since: Option<Duration>,
+    /// What the last pass has found of each Pod.
+    findings: Findings,
     /// Its revisions.
     seen: LastRevisions,
     /// UIDs of the Pods whose lack of them an event has reported.
@@ -290,7 +294,8 @@ impl Controller {
             }
         };
         let job = Job { key: key.clone(), set, object, spec, before };
-        let observed = self.observe(&job.spec);
+        self.memories.enter(&job.key, job.set.uid());
+        let observed = self.observe(&job);
         pass.look_after(observed.is_partial.then_some(AFTER_UNKNOWN));
         let (turns, seen) = self.remembered(&job, &observed);
         let mut plan = plan::plan(&job.spec, &observed.judged, &turns);
@@ -330,7 +335,6 @@ impl Controller {
 
     /// What was refused of what may be tried again, and what is known of the revisions.
     fn remembered(&self, job: &Job, observed: &observe::Observed) -> (Turns<Turn>, LastRevisions) {
-        self.memories.enter(&job.key, job.set.uid());
         let remembered = self.memories.with(&job.key, |memory| {
             memory.pods = observed.pods.len();
             memory.rests_since = None;

@@ -8,16 +8,20 @@ use std::{
 
 use k8s_openapi::api::core::v1::Namespace;
 
-use super::{Controller, known::Target};
+use super::{
+    Controller, Job,
+    findings::{Findings, Found},
+    known::Target,
+};
 use crate::{
     controllers::{BY_NAMESPACE, BY_SIDECAR_SET},
     domain::kinds::sidecar_set::{
         matching::{self, Aim, Index, Match},
         notes::{PodNotes, injected_into},
         pod::{Judged, SidecarPod, annotations},
-        spec::Spec,
     },
     k8s::{
+        invalid::Invalid,
         node::NodeView,
         pod::{Labels, PodView},
     },
@@ -192,36 +196,65 @@ impl Controller {
     }
 
     /// Every Pod that the SidecarSet is for.
-    pub(super) fn observe(&self, spec: &Spec) -> Observed {
+    pub(super) fn observe(&self, job: &Job) -> Observed {
         self.search();
+        let spec = &job.spec;
         let mut observed = Observed { uninjected: lock(&self.missed).count(&spec.name), ..Observed::default() };
         let mut namespaces = Namespaces::new();
+        let mut before =
+            self.memories.with(&job.key, |memory| memory.findings.take(job.set.spec_version())).unwrap_or_default();
+        let mut findings = Findings::of(job.set.spec_version());
         for pod in self.context.pods.by_index(&BY_SIDECAR_SET, &spec.name) {
             if !self.is_open(&pod) || !self.fits(&pod, &spec.aim, &mut namespaces) {
                 continue;
             }
-            let annotations = annotations(&pod);
-            // It is nobody's then.
-            let Ok(notes) = PodNotes::of_set(&annotations, &spec.name) else {
-                observed.uninjected += 1;
-                continue;
-            };
-            let mut seen = SidecarPod::of(&pod, &annotations, notes);
-            if !seen.is_managed(spec) {
-                continue;
-            }
-            let images = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
-            seen.running = images.map(|(name, image)| (name.as_str().to_owned(), image.as_str().to_owned())).collect();
             let node = self.context.nodes.get(&pod.node_name);
-            seen.is_node_unknown = node.is_none() && !pod.node_name.is_empty();
-            seen.kubelet_minor = node.and_then(|node| node.kubelet_minor);
-            observed.is_partial |= seen.is_node_unknown && seen.changes_native(spec);
-            let mut judged = seen.judge(spec);
-            // Names are unique in a namespace only.
-            judged.facts.name = key_of(&pod);
-            observed.judged.push(judged);
-            observed.pods.insert(key_of(&pod), pod);
+            let is_node_unknown = node.is_none() && !pod.node_name.is_empty();
+            let kubelet_minor = node.and_then(|node| node.kubelet_minor);
+            let found = match before.take_of(&pod, kubelet_minor) {
+                Some(found) => found,
+                None => {
+                    let seen = seen(&pod, &spec.name, kubelet_minor, is_node_unknown);
+                    observed.is_partial |= seen
+                        .as_ref()
+                        .is_ok_and(|seen| is_node_unknown && seen.is_managed(spec) && seen.changes_native(spec));
+                    findings.find(seen, spec)
+                }
+            };
+            let judged = match &found {
+                // It is nobody's then.
+                Found::Unreadable => {
+                    observed.uninjected += 1;
+                    None
+                }
+                Found::NotManaged => None,
+                Found::Managed(finding, revision) => Some(Judged::again(&pod, *finding, revision)),
+            };
+            if let Some(mut judged) = judged {
+                // Names are unique in a namespace only.
+                judged.facts.name = key_of(&pod);
+                observed.pods.insert(judged.facts.name.clone(), pod.clone());
+                observed.judged.push(judged);
+            }
+            if !is_node_unknown {
+                findings.keep(pod, kubelet_minor, found);
+            }
         }
+        self.memories.with(&job.key, |memory| memory.findings = findings);
         observed
     }
+}
+
+/// A Pod with what a SidecarSet has noted on it.
+fn seen<'a>(
+    pod: &'a PodView,
+    set: &str,
+    kubelet_minor: Option<u32>,
+    is_node_unknown: bool,
+) -> Result<SidecarPod<'a>, Invalid> {
+    let annotations = annotations(pod);
+    let notes = PodNotes::of_set(&annotations, set)?;
+    let images = pod.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
+    let running = images.map(|(name, image)| (name.as_str().to_owned(), image.as_str().to_owned())).collect();
+    Ok(SidecarPod { running, kubelet_minor, is_node_unknown, ..SidecarPod::of(pod, &annotations, notes) })
 }

@@ -102,6 +102,72 @@ pub struct Judged {
     pub upgradable: Option<bool>,
 }
 
+/// What a judgement says that does not stand in the Pod itself: enough for the next one while Pod and SidecarSet are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    standing: Standing,
+    is_ready: bool,
+    was_updated: bool,
+    was_unavailable: bool,
+    is_selected: bool,
+    needs_reset: bool,
+    upgradable: Option<bool>,
+}
+
+impl Judged {
+    /// What another judgement of the same Pod needs, beside the revision.
+    pub fn finding(&self) -> Finding {
+        Finding {
+            standing: self.standing,
+            is_ready: self.is_ready,
+            was_updated: self.was_updated,
+            was_unavailable: self.was_unavailable,
+            is_selected: self.is_selected,
+            needs_reset: self.needs_reset,
+            upgradable: self.upgradable,
+        }
+    }
+
+    /// The same judgement again.
+    pub fn again(view: &PodView, finding: Finding, revision: &str) -> Self {
+        let is_in_service = is_in_service(view);
+        let Finding { standing, is_ready, was_updated, was_unavailable, is_selected, needs_reset, upgradable } =
+            finding;
+        Self {
+            facts: facts(view, is_in_service),
+            standing,
+            is_ready,
+            is_in_service,
+            was_updated,
+            was_unavailable,
+            is_selected,
+            needs_reset,
+            revision: revision.to_owned(),
+            upgradable,
+        }
+    }
+}
+
+/// Whether kubelet says that it is ready.
+fn is_in_service(view: &PodView) -> bool {
+    view.phase == "Running" && view.condition_is_true("Ready")
+}
+
+fn facts(view: &PodView, ready: bool) -> Candidate {
+    Candidate {
+        name: view.name().to_owned(),
+        labels: view.labels.clone(),
+        node: view.node_name.as_str().to_owned(),
+        phase: Phase::of(view.phase.as_str()),
+        available: ready,
+        ready,
+        ready_since: view.ready_since,
+        restarts: view.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0),
+        created: view.created,
+        deletion_cost: view.deletion_cost,
+    }
+}
+
 impl<'a> SidecarPod<'a> {
     /// With the annotations as they are, and what was read of them.
     pub fn of(view: &'a PodView, annotations: &Map<String, Value>, notes: PodNotes) -> Self {
@@ -131,7 +197,7 @@ impl<'a> SidecarPod<'a> {
     /// Judges a Pod that [`Self::is_managed`].
     pub fn judge(&self, spec: &Spec) -> Judged {
         let names: Vec<String> = spec.sidecars.iter().flat_map(Sidecar::names).collect();
-        let is_in_service = self.view.phase == "Running" && self.view.condition_is_true("Ready");
+        let is_in_service = is_in_service(self.view);
         let is_consistent = names.iter().all(|name| self.is_consistent(spec, name));
         // A container that is broken is not waited for: another image may mend it.
         let is_in_flight = names.iter().any(|name| {
@@ -150,7 +216,7 @@ impl<'a> SidecarPod<'a> {
             },
         };
         Judged {
-            facts: self.facts(is_in_service),
+            facts: facts(self.view, is_in_service),
             standing,
             is_ready: is_in_service && is_consistent && twins_rest,
             is_in_service,
@@ -186,22 +252,6 @@ impl<'a> SidecarPod<'a> {
             Standing::Waiting | Standing::InFlight => None,
         };
         can.filter(|can| recorded != Some(*can))
-    }
-
-    fn facts(&self, ready: bool) -> Candidate {
-        let view = self.view;
-        Candidate {
-            name: view.name().to_owned(),
-            labels: view.labels.clone(),
-            node: view.node_name.as_str().to_owned(),
-            phase: Phase::of(view.phase.as_str()),
-            available: ready,
-            ready,
-            ready_since: view.ready_since,
-            restarts: view.container_statuses.iter().map(|status| status.restart_count).max().unwrap_or(0),
-            created: view.created,
-            deletion_cost: view.deletion_cost,
-        }
     }
 
     /// Why it cannot be updated in place.

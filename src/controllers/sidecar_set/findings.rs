@@ -1,0 +1,106 @@
+//! What the last pass has found of each Pod: the notes of a Pod with ten SidecarSets take longer to read than all the rest of a
+//! pass, and most Pods are as they were.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::known::SpecVersion;
+use crate::{
+    domain::kinds::sidecar_set::{
+        pod::{Finding, SidecarPod},
+        spec::Spec,
+    },
+    k8s::{invalid::Invalid, pod::PodView},
+};
+
+/// What was found of a Pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Found {
+    /// Its notes cannot be read.
+    Unreadable,
+    /// It has not the containers of the SidecarSet, or is on its way out.
+    NotManaged,
+    /// With the revision that was noted on it.
+    Managed(Finding, Arc<str>),
+}
+
+struct Known {
+    /// As it was. Held, so that no other one gets its address.
+    pod: Arc<PodView>,
+    kubelet_minor: Option<u32>,
+    found: Found,
+}
+
+/// What one pass has found of all Pods of a SidecarSet, some hundred bytes each. Can be lost at any time.
+#[derive(Default)]
+pub(super) struct Findings {
+    /// Which spec of the SidecarSet they hold for.
+    version: SpecVersion,
+    known: HashMap<usize, Known>,
+    /// The last one: most Pods have the same.
+    revision: Arc<str>,
+}
+
+fn address(pod: &Arc<PodView>) -> usize {
+    Arc::as_ptr(pod).addr()
+}
+
+impl Findings {
+    /// Of a pass that has found nothing yet.
+    pub(super) fn of(version: SpecVersion) -> Self {
+        Self { version, ..Self::default() }
+    }
+
+    /// What holds for a SidecarSet that is as it was then: all of it, or nothing.
+    pub(super) fn take(&mut self, version: SpecVersion) -> Self {
+        let last = std::mem::take(self);
+        if last.version == version { last } else { Self::default() }
+    }
+
+    /// What was found of a Pod that is as it was, on a kubelet that is too.
+    pub(super) fn take_of(&mut self, pod: &Arc<PodView>, kubelet_minor: Option<u32>) -> Option<Found> {
+        let is_same = |known: &Known| Arc::ptr_eq(&known.pod, pod) && known.kubelet_minor == kubelet_minor;
+        self.known.remove(&address(pod)).filter(is_same).map(|known| known.found)
+    }
+
+    /// Judges a Pod anew.
+    pub(super) fn find(&mut self, seen: Result<SidecarPod<'_>, Invalid>, spec: &Spec) -> Found {
+        let Ok(seen) = seen else { return Found::Unreadable };
+        if !seen.is_managed(spec) {
+            return Found::NotManaged;
+        }
+        let judged = seen.judge(spec);
+        if *judged.revision != *self.revision {
+            self.revision = judged.revision.as_str().into();
+        }
+        Found::Managed(judged.finding(), self.revision.clone())
+    }
+
+    /// For the next pass.
+    pub(super) fn keep(&mut self, pod: Arc<PodView>, kubelet_minor: Option<u32>, found: Found) {
+        self.known.insert(address(&pod), Known { pod, kubelet_minor, found });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_holds_for_the_same_pod_kubelet_and_spec() {
+        let pod = Arc::new(PodView::default());
+        let version = SpecVersion::default();
+        let found = |mut findings: Findings, version: SpecVersion, pod: &Arc<PodView>, minor: u32| {
+            findings.take(version).take_of(pod, Some(minor)) == Some(Found::NotManaged)
+        };
+        let findings = || {
+            let mut findings = Findings::of(version);
+            findings.keep(pod.clone(), Some(32), Found::NotManaged);
+            findings
+        };
+        assert!(found(findings(), version, &pod, 32));
+        assert!(!found(findings(), version, &pod, 31));
+        assert!(!found(findings(), version, &Arc::new(PodView::default()), 32));
+        assert!(!found(findings(), version.next(), &pod, 32));
+        assert!(!found(Findings::default(), version, &pod, 32));
+    }
+}
