@@ -1176,7 +1176,7 @@ fn simulation_of_sidecar_sets() {
         ("refusals", 47),
         ("refused writes", 95),
         ("repairs", 7),
-        ("resets", 66),
+        ("resets", 40),
         ("restarts", 45),
         ("revisions deleted", 6),
         ("selectors", 37),
