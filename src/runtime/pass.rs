@@ -117,7 +117,6 @@ impl<M: Default> Memories<M> {
     }
 
     /// Reads or changes what is remembered of all objects.
-    #[cfg(test)]
     pub fn for_each(&self, mut f: impl FnMut(&mut M)) {
         lock(&self.0).values_mut().for_each(|(_, memory)| f(memory));
     }

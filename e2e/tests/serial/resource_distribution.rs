@@ -232,6 +232,11 @@ async fn secrets(t: &Test, [a, b]: [&str; 2]) -> Result<()> {
     t.patch(KIND, &name, json!({ "spec": { "resource": { "stringData": { "k": "w" } } } })).await?;
     wait_for(t, (a, "Secret", "taken"), "to be changed", value("dw==")).await?;
     ensure!(find(t, b, "Secret", "taken").await?.is_some_and(|o| o.text("/data/k") == "bWluZQ=="), "it was changed");
+    // What others do to copies is undone soon, as there are few.
+    edit(t, a, "Secret", "taken", json!({ "data": { "k": "eA==" } })).await?;
+    wait_for(t, (a, "Secret", "taken"), "to be put back", value("dw==")).await?;
+    t.api_in(a, "Secret").delete("taken", &DeleteParams::default()).await?;
+    wait_for(t, (a, "Secret", "taken"), "to be made again", value("dw==")).await?;
     // The namespace is no longer meant.
     edit(t, a, "Namespace", a, json!({ "metadata": { "labels": { "e2e": null } } })).await?;
     wait_for(t, (a, "Secret", "taken"), "to go", |o| o.is_none()).await?;

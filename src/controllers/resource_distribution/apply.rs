@@ -27,7 +27,7 @@ use crate::{
     api::labels,
     domain::kinds::resource_distribution::{
         content::{Content, ResourceKind},
-        copy::{self, CopyObject, is_copy},
+        copy::{self, CopyObject, OWNERS_LOOKED_AT, is_copy},
         memory::{Done, Expected, Operation},
         plan::{CopyStep, Steps},
     },
@@ -49,8 +49,6 @@ const BY_OWN_POLICY: &str = "ValidatingAdmissionPolicy 'kruise-manager-";
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a pass begins with what has failed before.
 const TIME_FOR_AGAIN: Duration = Duration::from_secs(5);
-/// Places in the list of owners in which our own is looked for.
-const OWNERS_LOOKED_AT: usize = 3;
 
 /// What has the name of a copy in a namespace.
 enum Found {

@@ -35,6 +35,7 @@ use crate::{
         plan::{Facts, SeenCopy, Steps, Survey, is_watched},
         spec::{DistributionSpec, NamespaceFacts, NamespaceView, Relation, Source, TargetSpec, identity},
         status::{self, About, Situation},
+        turns::{Load, Periods},
     },
     k8s::{invalid::Invalid, rbac::Rule, time::Now},
     runtime::{
@@ -222,6 +223,7 @@ impl Controller {
             Change::Deleted(old) => {
                 self.memories.forget(&ObjectKey::of(old.as_ref()));
                 self.wake_rivals(old);
+                self.wake_late();
             }
             Change::Undecodable { key, error } => {
                 tracing::error!(distribution = %key, error, "this ResourceDistribution cannot be read and is left alone");
@@ -238,6 +240,25 @@ impl Controller {
             let key = ObjectKey::of(rival.as_ref());
             self.memories.with(&key, DistributionMemory::forget_others);
             self.queue.add(key);
+        }
+    }
+
+    /// How often what no watch shows is looked at, by what all ResourceDistributions need together.
+    fn periods(&self) -> Periods {
+        let mut all = Load::default();
+        self.memories.for_each(|memory| all += memory.load);
+        Periods::of(all)
+    }
+
+    /// The fewer copies there are, the more often each is looked at: those plan anew whose next look was planned when there were
+    /// many more.
+    fn wake_late(&self) {
+        let period = self.periods().copies;
+        for distribution in self.distributions.list() {
+            let key = ObjectKey::of(distribution.as_ref());
+            if self.memories.with(&key, |memory| memory.is_late(period)) == Some(true) {
+                self.queue.add(key);
+            }
         }
     }
 
@@ -273,10 +294,16 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(object) = self.distributions.get(key).filter(|object| !object.is_deleting()) else {
+        let there = || self.distributions.get(key).filter(|object| !object.is_deleting());
+        let object = there().filter(|object| {
+            self.memories.enter(key, object.uid());
+            there().is_some()
+        });
+        let Some(object) = object else {
+            // Its copies are no longer looked at, and what is remembered of them would count for ever.
+            self.memories.forget(key);
             return Ok(Requeue::Await);
         };
-        self.memories.enter(key, object.uid());
         let now = clock::now();
         let mut pass = Pass::default();
         let job = match self.job(key, &object) {
@@ -309,6 +336,7 @@ impl Controller {
         // What is to be done at once has just been tried, and has changed under our hands.
         pass.look_after(next.map(|next| next.max(AFTER_WATCHED_CONFLICT)));
         self.memories.with(key, |memory| memory.looked = Some(now.mono));
+        self.wake_late();
         match self.record(&job.object, &survey, &job.situation, about, now).await {
             Ok(look) => pass.look_after(look),
             Err(error) => drop(pass.note(Err(error))),
@@ -369,6 +397,7 @@ impl Controller {
             content: job.content.as_ref().map(|(content, _)| content.as_ref()),
             namespaces: &namespaces,
             seen: seen.as_ref(),
+            periods: self.periods(),
         };
         self.memories.with(&job.key, |memory| Survey::of(facts, memory, now.mono))
     }

@@ -15,7 +15,8 @@ use crate::{
         content::ResourceKind,
         copy::{self, CopyObject},
         memory::Done,
-        plan::{CONFLICT_RETRY, MOST_STEPS},
+        plan::MOST_STEPS,
+        turns::{CONFLICT_RETRY, PERIOD, SHORTEST},
     },
     liveness::Random,
     runtime::lock,
@@ -394,7 +395,7 @@ async fn f1_external_edits_and_deletions_of_config_maps_are_undone() {
     assert_eq!(world.find("a/configmaps/c").unwrap()["data"], json!({"k": "v"}));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn f1_external_edits_and_deletions_of_secrets_are_undone_when_their_turn_comes() {
     let world = World::new();
     world.namespaces(&["a", "b"]);
@@ -402,20 +403,108 @@ async fn f1_external_edits_and_deletions_of_secrets_are_undone_when_their_turn_c
     let requeue = world.settle("d").await;
     assert_eq!(world.writes(), ["create a/secrets/s", "create b/secrets/s"]);
     assert_eq!(world.find("a/secrets/s").unwrap()["data"], json!({"k": "dg=="}));
-    assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(570)), "{requeue:?}");
+    // Each within five seconds, one after the other.
+    let seconds = Duration::from_secs;
+    assert!(matches!(requeue, Requeue::After(after) if seconds(2) < after && after <= seconds(3)), "{requeue:?}");
     world.looks();
     world.edit("a/secrets/s", json!({"data": {"k": "eA==", "other": "eA=="}}));
     world.delete("b/secrets/s");
     world.settle("d").await;
     assert_eq!((world.writes(), world.looks()), (vec![], 0), "nothing is read meanwhile");
-    // As a restart, or the end of the period.
-    world.controller.memories.clear();
-    world.settle("d").await;
-    assert_eq!(world.writes(), ["create b/secrets/s", "patch a/secrets/s"]);
-    assert_eq!(world.find("a/secrets/s").unwrap()["data"], json!({"k": "dg=="}));
+    for is_restarted in [false, true] {
+        match is_restarted {
+            true => world.controller.memories.clear(),
+            false => tokio::time::sleep(SHORTEST).await,
+        }
+        world.settle("d").await;
+        assert_eq!(world.writes(), ["create b/secrets/s", "patch a/secrets/s"], "{is_restarted}");
+        assert_eq!(world.find("a/secrets/s").unwrap()["data"], json!({"k": "dg=="}));
+        world.edit("a/secrets/s", json!({"data": {"k": "eA=="}}));
+        world.delete("b/secrets/s");
+    }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_look_that_finds_everything_as_it_was_writes_nothing_and_says_nothing() {
+    let world = World::new();
+    world.namespaces(&["a", "b", "c"]);
+    world.put("b/secrets/s", json!({"data": {"mine": "eA=="}}));
+    world.distribution("d", in_namespaces(secret(), &["a", "b"]));
+    world.settle("d").await;
+    assert_eq!(world.writes(), ["create a/secrets/s"]);
+    let said = || world.controller.memories.with(&ObjectKey::new("", "d"), |memory| memory.said.clone());
+    let (objects, warning) = (lock(&world.server).objects.clone(), said());
+    world.looks();
+    let mut passes = 0;
+    let end = clock::now().mono + Duration::from_secs(60);
+    while clock::now().mono < end {
+        let Requeue::After(after) = world.look("d").await.unwrap() else { panic!("Secrets have turns") };
+        tokio::time::sleep(after).await;
+        passes += 1;
+    }
+    let looks = world.looks();
+    // One request for the copy and four for the object of others, each within five seconds.
+    assert!((60..=75).contains(&looks) && passes <= 31, "{looks} looks in {passes} passes");
+    assert_eq!(world.writes(), Vec::<String>::new());
+    assert_eq!(lock(&world.server).objects, objects, "no status is written");
+    assert_eq!(said(), warning);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_many_copies_go_with_their_distribution_the_others_are_looked_at_soon() {
+    let names: Vec<String> = (0..1300).map(|i| format!("n{i:04}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = World::new();
+    world.namespaces(&names);
+    world.distribution("few", in_namespaces(secret(), &names[..1]));
+    let mut other = secret();
+    other["metadata"]["name"] = "other".into();
+    world.distribution("many", in_namespaces(other, &names));
+    world.settle("many").await;
+    world.settle("few").await;
+    assert_eq!(world.controller.periods().copies, PERIOD);
+    let key = ObjectKey::new("", "many");
+    let many = world.controller.distributions.remove(&key, None).unwrap();
+    world.controller.take_note(&Change::Deleted(&many));
+    assert_eq!(world.controller.periods().copies, SHORTEST);
+    assert_eq!(world.controller.queue.begin(), Some(ObjectKey::new("", "few")));
+    world.controller.reconcile(&key).await.unwrap();
+    assert_eq!(world.controller.memories.with(&key, |_| ()), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn f1_a_config_map_that_somebody_edits_or_deletes_is_looked_at_within_a_second() {
+    let world = World::new();
+    world.namespaces(&["a"]);
+    world.distribution("d", in_namespaces(config_map(), &["a"]));
+    world.settle("d").await;
+    world.writes();
+    let store = world.controller.watched.show("c");
+    let key = ObjectKey::new("a", "c");
+    for deleted in [false, true] {
+        let old = store.get(&key).unwrap();
+        match deleted {
+            true => world.delete("a/configmaps/c"),
+            false => world.edit("a/configmaps/c", json!({"data": {"k": "x"}})),
+        }
+        match store.get(&key) {
+            None => world.controller.copy_changed("c", &Change::Deleted(&old)),
+            Some(new) => {
+                world.controller.copy_changed("c", &Change::Applied { old: Some(&old), new: &new, initial: false });
+            }
+        }
+        // The second write comes a second after the first one.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let woken = world.controller.queue.begin().unwrap();
+        let next = world.controller.reconcile(&woken).await;
+        world.watch();
+        world.controller.queue.done(woken, next);
+        assert_eq!(world.writes().len(), 1, "{deleted}");
+        assert_eq!(world.find("a/configmaps/c").unwrap()["data"], json!({"k": "v"}));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_first_copy_and_a_change_of_it_take_one_request_each() {
     for (resource, of) in [(secret(), "secrets/s"), (config_map(), "configmaps/c")] {
         let world = World::new();
@@ -829,6 +918,7 @@ async fn namespaces_that_answer_500_hold_up_no_other_and_wait_by_themselves() {
         let world = World::new();
         world.namespaces(&names);
         lock(&world.record).broken = names[..20].iter().map(|name| (*name).to_owned()).collect();
+        let first = if resource["kind"] == "Secret" { 1 } else { 4 };
         world.distribution("d", in_namespaces(resource, &names));
         for _ in 0..4 {
             world.look("d").await.unwrap();
@@ -837,7 +927,8 @@ async fn namespaces_that_answer_500_hold_up_no_other_and_wait_by_themselves() {
         let status = world.status("d");
         assert_eq!((&status["desired"], &status["succeeded"]), (&json!(30), &json!(10)));
         let requeue = world.look("d").await.unwrap();
-        assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(4)), "{requeue:?}");
+        // What has failed waits for five seconds. The copies of a Secret have their turns meanwhile.
+        assert!(matches!(requeue, Requeue::After(after) if after > Duration::from_secs(first)), "{requeue:?}");
         // A copy is put back meanwhile, although the others are tried again and again.
         tokio::time::sleep(Duration::from_secs(6)).await;
         world.change("d", json!({"resource": {"data": {"k": "dw=="}}}));

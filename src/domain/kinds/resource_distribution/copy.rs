@@ -21,6 +21,8 @@ use crate::{
 };
 
 const KIND: &str = "ResourceDistribution";
+/// Places in the list of owners in which our own is looked for.
+pub const OWNERS_LOOKED_AT: usize = 3;
 
 /// The ResourceDistribution that a copy belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use super::turns::Load;
 use crate::k8s::time::doubled;
 
 /// The first pause after a failure; it doubles with each.
@@ -51,6 +52,12 @@ pub struct DistributionMemory {
     pub(super) paces: BTreeMap<String, Pace>,
     /// When copies were last looked at that might have been changed, on the monotonic clock.
     pub(super) ticked: Option<Duration>,
+    /// The same of namespaces in which a former manager may have left one.
+    pub(super) sought: Option<Duration>,
+    /// What it costs to look once at everything that no watch shows.
+    pub load: Load,
+    /// How often copies are looked at, when the next look was planned.
+    pub(super) period: Duration,
     /// What was wanted last: the generation, and the hash of the content.
     wanted: (i64, String),
     /// When this was first remembered, no copy had been made.
@@ -209,10 +216,19 @@ impl DistributionMemory {
         self.paces.remove(namespace);
     }
 
+    /// Whether the next look was planned when copies were looked at half as often as now, or less often; said once.
+    pub fn is_late(&mut self, period: Duration) -> bool {
+        let is_late = self.load != Load::default() && self.period >= 2 * period;
+        if is_late {
+            self.period = period;
+        }
+        is_late
+    }
+
     /// The next turn comes at once.
     #[cfg(test)]
     pub fn forget_tick(&mut self) {
-        self.ticked = None;
+        (self.ticked, self.sought) = (None, None);
     }
 
     /// An object of others may have gone: the namespaces in which one is are looked at again at once.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Copies of ConfigMaps are seen by a watch. Of Secrets nothing is listed or watched: a copy is known from the last write or
-//! look, and looked at again after [`plan::PERIOD`], some copies at a time.
+//! look, and looked at again after a while ([`turns::Periods`]), some copies at a time.
 
 pub mod content;
 pub mod copy;
@@ -16,6 +16,7 @@ pub mod memory;
 pub mod plan;
 pub mod spec;
 pub mod status;
+pub mod turns;
 
 #[cfg(test)]
 mod tests;

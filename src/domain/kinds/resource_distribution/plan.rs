@@ -2,7 +2,7 @@
 //!
 //! [`Survey::of`] looks at everything, [`Survey::take`] chooses the steps that are due. What is known to be wanted is done at
 //! once; what may have been changed by others, and is not seen by a watch, is looked at in turns: each copy within
-//! [`PERIOD`] of its last look or write, a few of them every [`TICK`].
+//! [`Periods::copies`] of its last look or write, a few of them every [`Periods::tick`].
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,14 +10,9 @@ use super::{
     content::{Content, ResourceKind},
     memory::{CopyState, DistributionMemory, KnownNamespace, Operation},
     spec::{DistributionSpec, NamespaceFacts, Relation},
+    turns::{Load, PERIOD, Periods, TICK},
 };
 
-/// How long a Secret that was changed or deleted by others may stay so, and a copy that nobody wants any more and nobody knew of.
-pub const PERIOD: Duration = Duration::from_secs(600);
-/// How often an object of others in the place of a Secret is looked for again.
-pub const CONFLICT_RETRY: Duration = Duration::from_secs(60);
-/// Between two turns.
-pub const TICK: Duration = Duration::from_secs(10);
 /// Steps of one pass: then it is looked again.
 pub const MOST_STEPS: usize = 2000;
 /// Those among them that have failed before.
@@ -48,6 +43,8 @@ pub struct Facts<'a> {
     pub namespaces: &'a [&'a NamespaceFacts],
     /// What a watch shows, by namespace. None: there is no watch.
     pub seen: Option<&'a BTreeMap<Arc<str>, SeenCopy>>,
+    /// How often what no watch shows is looked at.
+    pub periods: Periods,
 }
 
 /// Something to do in a namespace.
@@ -109,6 +106,7 @@ pub struct Survey {
     for_room: Turns,
     later: Option<Duration>,
     namespaces: usize,
+    periods: Periods,
 }
 
 /// What is looked at once in each period, with how long each may wait.
@@ -121,18 +119,18 @@ struct Turns(Vec<(Duration, CopyStep)>);
 
 impl Turns {
     /// Those whose turn it is: as few as do, if no later tick is to have more of them. What has waited longest goes first.
-    fn take(&mut self, period: Duration) -> Vec<CopyStep> {
+    fn take(&mut self, period: Duration, tick: Duration) -> Vec<CopyStep> {
         self.0.sort_unstable();
         let waiting = self.0.iter().zip(1_usize..).take_while(|((left, _), _)| *left <= rested(period));
-        let number = waiting.map(|((left, _), up_to)| up_to / ticks_in(*left)).max();
+        let number = waiting.map(|((left, _), up_to)| up_to / ticks_in(*left, tick)).max();
         self.0.drain(..number.unwrap_or_default().min(MOST_STEPS)).map(|(_, step)| step).collect()
     }
 
     /// How long it is nobody's turn. None: there is nobody.
-    fn next(&self, period: Duration) -> Option<Duration> {
+    fn next(&self, period: Duration, tick: Duration) -> Option<Duration> {
         let mut left: Vec<Duration> = self.0.iter().map(|(left, _)| *left).collect();
         left.sort_unstable();
-        let before = |up_to: u32| TICK.saturating_mul(up_to).min(rested(period));
+        let before = |up_to: u32| tick.saturating_mul(up_to).min(rested(period));
         left.into_iter().zip(1..).map(|(left, up_to)| left.saturating_sub(before(up_to))).min()
     }
 }
@@ -143,8 +141,8 @@ fn rested(period: Duration) -> Duration {
 }
 
 /// Ticks before this time is over, this one among them.
-fn ticks_in(left: Duration) -> usize {
-    usize::try_from(left.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(usize::MAX).max(1)
+fn ticks_in(left: Duration, tick: Duration) -> usize {
+    usize::try_from(left.as_nanos().div_ceil(tick.as_nanos())).unwrap_or(usize::MAX).max(1)
 }
 
 /// The steps of one pass.
@@ -162,7 +160,7 @@ impl Survey {
         let there: BTreeMap<&str, &NamespaceFacts> =
             facts.namespaces.iter().map(|namespace| (&*namespace.name, *namespace)).collect();
         memory.retain(|name| there.contains_key(name), now);
-        let mut survey = Self { namespaces: there.len(), ..Self::default() };
+        let mut survey = Self { namespaces: there.len(), periods: facts.periods, ..Self::default() };
         let missing = facts.spec.targets.named().filter(|name| !there.contains_key(name.as_str()));
         survey.counts.missing.extend(missing.cloned());
         for namespace in there.values() {
@@ -189,7 +187,16 @@ impl Survey {
             + counts.ending.len()
             + counts.missing.len()
             + counts.failed.iter().filter(|(of, _)| **of != Operation::Delete).map(|(_, all)| all.len()).sum::<usize>();
+        memory.load = survey.load(facts);
+        memory.period = facts.periods.copies;
         survey
+    }
+
+    /// What it costs to look once at everything that no watch shows.
+    fn load(&self, facts: Facts<'_>) -> Load {
+        let Some(content) = facts.content.filter(|_| facts.seen.is_none()) else { return Load::default() };
+        let Counts { good, waiting, ending, conflicts, .. } = &self.counts;
+        Load::of(good + waiting + ending.len(), content.size(), conflicts.len())
     }
 
     fn target(
@@ -201,6 +208,8 @@ impl Survey {
         now: Duration,
     ) {
         let age = known.map_or(Duration::ZERO, |known| now.saturating_sub(known.at));
+        // Each look may be followed by a write, which somebody may undo each time.
+        let left = |period: Duration| period.saturating_sub(age).max(paced);
         let is_of_removal = known.is_some_and(|known| matches!(known.state, CopyState::Failed(Operation::Delete, _)));
         // What it is like, when to look, and whether it is as it should be.
         let when = match (seen, known.map(|known| &known.state)) {
@@ -223,15 +232,15 @@ impl Survey {
             // What a watch shows to be gone is gone.
             (None | Some(Some(_)), Some(CopyState::Others)) => {
                 self.counts.conflicts.push(name.to_owned());
-                When::InTurnForRoom(CONFLICT_RETRY.saturating_sub(age))
+                When::InTurnForRoom(left(self.periods.conflicts))
             }
             (None, Some(CopyState::Ending)) => {
                 self.counts.ending.push(name.to_owned());
-                When::InTurnForRoom(CONFLICT_RETRY.saturating_sub(age))
+                When::InTurnForRoom(left(self.periods.conflicts))
             }
             (None, Some(CopyState::Copied(hash))) if content.is_none_or(|content| *content.hash == **hash) => {
                 self.counts.good += 1;
-                When::InTurn(PERIOD.saturating_sub(age))
+                When::InTurn(left(self.periods.copies))
             }
             // Without its source a copy is as it was.
             (Some(Some(SeenCopy::Copy { .. })), _) if content.is_none() => {
@@ -299,14 +308,18 @@ impl Survey {
     pub fn take(&mut self, memory: &mut DistributionMemory, now: Duration) -> Steps {
         let again = longest_due(&mut self.again, MOST_AGAIN);
         let mut first: Vec<CopyStep> = self.now.drain(..self.now.len().min(MOST_STEPS - again.len())).collect();
-        if left_of_tick(memory, now).is_zero() {
-            // Turns are few. They do not wait for what is to be done at once, of which there may always be something.
-            let at_once = first.len();
-            let share = self.namespaces.div_ceil(ticks_in(PERIOD)).min(MOST_STEPS);
+        // Turns are few. They do not wait for what is to be done at once, of which there may always be something.
+        if !self.to_know.is_empty() && left_of_tick(memory.sought, TICK, now).is_zero() {
+            let share = self.namespaces.div_ceil(ticks_in(PERIOD, TICK)).min(MOST_STEPS);
             first.extend(self.to_know.drain(..self.to_know.len().min(share)));
-            first.extend(self.in_turn.take(PERIOD));
-            first.extend(self.for_room.take(CONFLICT_RETRY));
-            if first.len() > at_once {
+            memory.sought = Some(now);
+        }
+        let Periods { copies, conflicts, tick } = self.periods;
+        if left_of_tick(memory.ticked, tick, now).is_zero() {
+            let before = first.len();
+            first.extend(self.in_turn.take(copies, tick));
+            first.extend(self.for_room.take(conflicts, tick));
+            if first.len() > before {
                 memory.ticked = Some(now);
             }
         }
@@ -321,10 +334,11 @@ impl Survey {
     /// When to look again, if nothing happens before.
     pub fn next(&self, memory: &DistributionMemory, now: Duration) -> Option<Duration> {
         let soon = (!self.now.is_empty() || !self.again.is_empty()).then_some(Duration::ZERO);
-        let to_know = (!self.to_know.is_empty()).then_some(Duration::ZERO);
-        let turn = [to_know, self.in_turn.next(PERIOD), self.for_room.next(CONFLICT_RETRY)].into_iter().flatten().min();
-        let turn = turn.map(|turn| turn.max(left_of_tick(memory, now)));
-        [soon, turn, self.later].into_iter().flatten().min()
+        let to_know = (!self.to_know.is_empty()).then(|| left_of_tick(memory.sought, TICK, now));
+        let Periods { copies, conflicts, tick } = self.periods;
+        let turn = [self.in_turn.next(copies, tick), self.for_room.next(conflicts, tick)].into_iter().flatten().min();
+        let turn = turn.map(|turn| turn.max(left_of_tick(memory.ticked, tick, now)));
+        [soon, to_know, turn, self.later].into_iter().flatten().min()
     }
 }
 
@@ -339,8 +353,9 @@ fn again(known: &KnownNamespace, now: Duration) -> When {
     if left.is_zero() { When::Again(now.saturating_sub(known.at)) } else { When::Later(left) }
 }
 
-fn left_of_tick(memory: &DistributionMemory, now: Duration) -> Duration {
-    memory.ticked.map_or(Duration::ZERO, |at| TICK.saturating_sub(now.saturating_sub(at)))
+/// What is left of a tick that began with the last turn.
+fn left_of_tick(last: Option<Duration>, tick: Duration, now: Duration) -> Duration {
+    last.map_or(Duration::ZERO, |at| tick.saturating_sub(now.saturating_sub(at)))
 }
 
 /// Whether copies of a kind are seen by a watch.

@@ -10,9 +10,10 @@ use super::{
     content::{Content, ResourceKind, fingerprint},
     copy::{self, CopyObject, CopyView, Distributor, Wanted, is_copy},
     memory::{DistributionMemory, Done, Expected, Operation, Pace, SLOWEST_COPY, SLOWEST_SOURCE},
-    plan::{CONFLICT_RETRY, CopyStep, Facts, MOST_AGAIN, MOST_STEPS, PERIOD, SeenCopy, Steps, Survey, TICK},
+    plan::{CopyStep, Facts, MOST_AGAIN, MOST_STEPS, SeenCopy, Steps, Survey},
     spec::{DistributionSpec, NamespaceFacts, Relation, TargetSpec, identity},
     status::{About, Situation, status},
+    turns::{CONFLICT_RETRY, Load, PERIOD, Periods, SHORTEST, TICK},
 };
 use crate::{
     api::{
@@ -503,10 +504,12 @@ struct World {
     namespaces: Vec<NamespaceFacts>,
     seen: Option<BTreeMap<Arc<str>, SeenCopy>>,
     memory: DistributionMemory,
+    periods: Periods,
     now: Duration,
 }
 
 impl World {
+    /// In a cluster in which there are many others.
     fn new(resource: Value, targets: Value, names: &[&str]) -> Self {
         let spec = spec_of(resource.clone(), targets);
         let seen = (spec.kind == ResourceKind::ConfigMap).then(BTreeMap::new);
@@ -516,14 +519,16 @@ impl World {
             namespaces: names.iter().map(|name| namespace(name)).collect(),
             seen,
             memory: DistributionMemory::default(),
+            periods: Periods::of(Load::of(usize::MAX, 0, 0)),
             now: Duration::from_secs(1000),
         }
     }
 
     fn survey(&mut self) -> Survey {
-        let Self { spec, content, namespaces, seen, memory, now } = self;
+        let Self { spec, content, namespaces, seen, memory, periods, now } = self;
         let namespaces: &Vec<&NamespaceFacts> = &namespaces.iter().collect();
-        Survey::of(Facts { spec, content: content.as_ref(), namespaces, seen: seen.as_ref() }, memory, *now)
+        let (content, seen, periods) = (content.as_ref(), seen.as_ref(), *periods);
+        Survey::of(Facts { spec, content, namespaces, seen, periods }, memory, *now)
     }
 
     fn steps(&mut self) -> Vec<CopyStep> {
@@ -839,18 +844,23 @@ fn a_secret_that_is_being_deleted_is_no_copy_and_is_waited_for() {
 /// All copies are written at one go, as after a change of the content or the start of a manager.
 #[test]
 fn f1_secrets_are_looked_at_in_turns_each_within_a_period() {
-    for number in [1_usize, 2, 7, 30, 61, 300, 1000] {
+    // Of so many copies, and as many or very many in the cluster.
+    for (number, are_all) in [1_usize, 2, 7, 30, 61, 300, 1000].into_iter().flat_map(|n| [(n, true), (n, false)]) {
         let names: Vec<String> = (0..number).map(|i| format!("n{i:04}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut world = World::new(secret(), json!({"allNamespaces": true}), &names);
+        if are_all {
+            world.periods = Periods::of(Load::of(number, 0, 0));
+        }
+        let Periods { copies: period, tick, .. } = world.periods;
         assert_eq!(world.steps(), copies(&names), "none is known, all are looked at");
         let mut looked = BTreeMap::new();
         for name in &names {
             world.copied(name);
             looked.insert((*name).to_owned(), world.now);
         }
-        assert!(world.next().is_some_and(|next| next >= PERIOD / 4), "what was just written is not looked at");
-        let (mut looks, mut most, end) = (0_usize, 0_usize, world.now + 3 * PERIOD);
+        assert!(world.next().is_some_and(|next| next >= period / 4), "what was just written is not looked at");
+        let (mut looks, mut most, end) = (0_usize, 0_usize, world.now + 3 * period);
         while world.now < end {
             let next = world.next().unwrap();
             world.wait(next);
@@ -861,16 +871,99 @@ fn f1_secrets_are_looked_at_in_turns_each_within_a_period() {
                 let CopyStep::Copy(name) = step else { panic!("{step:?}") };
                 let before = looked.insert(name.clone(), world.now).unwrap();
                 let age = world.now - before;
-                assert!(age <= PERIOD, "{name} of {number} was not looked at for {age:?}");
+                assert!(age <= period, "{name} of {number} was not looked at for {age:?}");
                 world.copied(&name);
             }
             // Nothing that happens meanwhile makes it faster.
             assert_eq!(world.steps(), []);
         }
         let now = world.now;
-        assert!(looked.values().all(|at| now - *at <= PERIOD), "{number}");
-        assert!(most <= number.div_ceil(45) && looks <= 4 * number, "{number}: {most} at a time, {looks} in all");
+        assert!(looked.values().all(|at| now - *at <= period), "{number}");
+        // In three quarters of a period.
+        let ticks = usize::try_from((period * 3 / 4).as_nanos() / tick.as_nanos()).unwrap();
+        let is_even = most <= number.div_ceil(ticks) && looks <= 4 * number;
+        assert!(is_even, "{number} each {period:?}: {most} at a time, {looks} in all");
     }
+}
+
+#[test]
+fn f1_the_fewer_copies_there_are_in_all_the_sooner_each_is_looked_at() {
+    for (copies, size, others, wanted) in [
+        (0, 0, 0, [5_000, 5_000, 1_000]),
+        (1, 100, 0, [5_000, 5_000, 1_000]),
+        (10, 100, 0, [5_000, 5_000, 1_000]),
+        (11, 100, 0, [5_500, 5_500, 1_000]),
+        (120, 100, 0, [60_000, 60_000, 1_000]),
+        (150, 100, 0, [75_000, 60_000, 1_250]),
+        (600, 100, 0, [300_000, 60_000, 5_000]),
+        (1_200, 100, 0, [600_000, 60_000, 10_000]),
+        (100_000, 100, 0, [600_000, 60_000, 10_000]),
+        // An object of others takes four requests, whose answers do not have it.
+        (0, 1_000_000, 3, [6_000, 6_000, 1_000]),
+        (2, 100, 10, [21_000, 21_000, 1_000]),
+        // At most 100 KB a second.
+        (3, 1_400_000, 0, [42_000, 42_000, 1_000]),
+        (1, 1_400_000, 0, [14_000, 14_000, 1_000]),
+        (10, 40_000, 0, [5_000, 5_000, 1_000]),
+        (40, 1_400_000, 0, [560_000, 60_000, 9_333]),
+        (usize::MAX, usize::MAX, usize::MAX, [600_000, 60_000, 10_000]),
+    ] {
+        let periods = Periods::of(Load::of(copies, size, others));
+        let found = [periods.copies, periods.conflicts, periods.tick].map(|time| time.as_millis());
+        assert_eq!(found, wanted, "{copies} of {size} bytes, {others} of others");
+    }
+    let mut all = Load::of(2, 30, 1);
+    all += Load::of(usize::MAX, 0, 0);
+    all += Load::of(1, 5, 0);
+    assert_eq!(all, Load { requests: usize::MAX, bytes: 65 });
+    assert_eq!(Periods::default(), Periods { copies: SHORTEST, conflicts: SHORTEST, tick: Duration::from_secs(1) });
+}
+
+#[test]
+fn what_a_watch_shows_and_what_is_not_looked_at_costs_nothing() {
+    let names = ["a", "b", "c", "d"];
+    let mut world = World::new(secret(), named(&names), &names);
+    let size = world.content.as_ref().unwrap().size();
+    world.survey();
+    assert_eq!(world.memory.load, Load::of(4, size, 0), "copies that are about to be made");
+    world.copied("a");
+    world.note("b", Done::Others);
+    world.note("c", Done::Ending);
+    world.note("d", Done::Failed(Operation::Create, "no".into()));
+    world.survey();
+    assert_eq!(world.memory.load, Load::of(2, size, 1), "what has failed has pauses of its own");
+    // Its next look was planned when there were many.
+    assert!(!world.memory.is_late(PERIOD) && !world.memory.is_late(PERIOD * 2 / 3));
+    assert!(world.memory.is_late(PERIOD / 2) && !world.memory.is_late(PERIOD / 2), "said once");
+    world.content = None;
+    world.survey();
+    assert_eq!(world.memory.load, Load::default(), "nothing is written without its source");
+    assert!(!world.memory.is_late(SHORTEST));
+    let mut world = World::new(config_map(json!({})), named(&names), &names);
+    world.see("a", GOOD);
+    world.see("b", Some(SeenCopy::Others));
+    world.survey();
+    assert_eq!(world.memory.load, Load::default());
+}
+
+/// Each look may find it changed.
+#[test]
+fn f1_a_secret_that_others_change_again_and_again_is_put_back_later_each_time() {
+    let mut world = World::new(secret(), named(&["a"]), &["a"]);
+    world.periods = Periods::default();
+    let (mut writes, end) = (Vec::new(), world.now + Duration::from_secs(2000));
+    while world.now < end {
+        if world.steps() == copies(&["a"]) {
+            world.memory.note_write("a", world.now);
+            world.copied("a");
+            writes.push(world.now);
+        }
+        let next = world.next().unwrap();
+        world.wait(next);
+    }
+    let pauses: Vec<u64> = writes.windows(2).map(|two| (two[1] - two[0]).as_secs()).collect();
+    assert!(pauses.is_sorted() && pauses[0] <= 5 && pauses.len() < 20, "{pauses:?}");
+    assert!(pauses.iter().all(|pause| *pause <= SLOWEST_COPY.as_secs()) && pauses.last() > Some(&250), "{pauses:?}");
 }
 
 /// Namespaces that go leave fewer turns, in which those that stay have to be looked at all the same.
