@@ -49,11 +49,18 @@ impl Controller {
         let owner = &job.owner;
         let (mut released, mut failure) = (false, None);
         for pod in seen.views.iter().filter(|pod| !selector.matches(&pod.labels)) {
-            if let Err(error) = self.pods.release(owner, pod).await {
-                failure = failure.or(Some(error));
-                continue;
+            match self.pods.release(owner, pod).await {
+                Ok(()) => {
+                    let message = format!("Pod {} no longer matches the selector", pod.name());
+                    self.pods.normal(owner, "Released", &message);
+                }
+                // It is gone, or another one has its name, which the store shows by now.
+                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                Err(error) => {
+                    failure = failure.or(Some(error));
+                    continue;
+                }
             }
-            self.pods.normal(owner, "Released", &format!("Pod {} no longer matches the selector", pod.name()));
             released = true;
         }
         failure.map_or(Ok(released), Err)

@@ -731,6 +731,27 @@ async fn case_25_a_pod_that_lost_its_label_is_let_go_and_replaced() {
 }
 
 #[tokio::test]
+async fn a_pod_that_is_gone_when_it_is_to_be_let_go_is_no_failure() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let mut pod = world.pods()[0].clone();
+    pod["metadata"]["labels"]["app"] = "other".into();
+    // Somebody has deleted it since, which no watch has brought yet.
+    let path = format!("{NAMESPACE}/{}", pod["metadata"]["name"].as_str().unwrap());
+    {
+        let mut server = lock(&world.server);
+        server.version += 1;
+        pod["metadata"]["resourceVersion"] = server.version.to_string().into();
+        server.objects.remove(&path);
+    }
+    world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    world.settle().await.unwrap();
+    assert_eq!(world.failures(), [""; 0]);
+    assert_eq!(world.pods().len(), 2, "another one is made in its place");
+}
+
+#[tokio::test]
 async fn shortfall_19_names_of_deleted_pods_are_dropped_without_touching_anything_else() {
     let world = World::new();
     world.put_clone_set(json!({"updateStrategy": {"maxUnavailable": 2}}));
