@@ -38,6 +38,8 @@ use crate::{
 
 /// Between two looks for the built-in object of the same name, while nothing is to be done.
 pub const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
+/// The same while it is there and everything waits until it is gone. Pods that go with it wake nobody.
+pub const ASIDE_PAUSE: Duration = Duration::from_secs(5);
 /// The same while Pods are made, changed and deleted.
 const STEPS_PAUSE: Duration = Duration::from_secs(2);
 
@@ -146,7 +148,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                         "the built-in {kind} {name} (apps/v1) selects the same Pods; delete it with --cascade=orphan to have its Pods taken over"
                     ),
                 },
-                then: Ok(Requeue::After(BUILT_IN_PAUSE)),
+                then: Ok(Requeue::After(ASIDE_PAUSE)),
             }),
             Err(error) => Some(Aside {
                 progress: Progress::Waiting {

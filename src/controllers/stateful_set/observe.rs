@@ -10,7 +10,7 @@ use crate::{
     api::feature_gates::gate,
     controllers::{
         BY_NAMESPACE,
-        pod_set::{Aside, BUILT_IN_PAUSE},
+        pod_set::{ASIDE_PAUSE, Aside},
     },
     domain::{
         kinds::stateful_set::{
@@ -114,7 +114,7 @@ impl Controller {
         let of = (&job.spec.selector, &job.spec.template);
         let aside = self.common.aside(&job.key, of, pause).await;
         // Nothing wakes it when those Pods are gone.
-        let stalled = |progress| Aside { progress, then: Ok(Requeue::After(BUILT_IN_PAUSE)) };
+        let stalled = |progress| Aside { progress, then: Ok(Requeue::After(ASIDE_PAUSE)) };
         aside.or_else(|| self.start_without_gate(job).map(stalled))
     }
 

@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     api::{feature_gates::FeatureGates, labels},
     budgets::Budgets,
-    controllers::{fake::strategic, in_memory, pod_set::BUILT_IN_PAUSE},
+    controllers::{fake::strategic, in_memory, pod_set::ASIDE_PAUSE},
     k8s::time::rfc3339,
     runtime::{clock, lock},
 };
@@ -717,7 +717,7 @@ async fn while_the_built_in_set_of_the_same_name_selects_the_same_pods_nothing_i
     let built_in = json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"selector": {"matchLabels": {"app": "web"}},
         "template": {"metadata": {"labels": {"app": "web"}}}}});
     lock(&world.server).put(BUILT_IN, built_in.clone());
-    assert_eq!(world.settle().await.unwrap(), Requeue::After(BUILT_IN_PAUSE));
+    assert_eq!(world.settle().await.unwrap(), Requeue::After(ASIDE_PAUSE));
     assert_eq!(world.sent(), Vec::<String>::new(), "no revision either");
     assert!(world.condition("Stalled").unwrap().contains("--cascade=orphan"));
     let mut other = built_in;

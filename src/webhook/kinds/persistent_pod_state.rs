@@ -15,7 +15,10 @@ use crate::{
     runtime::kruise_configuration as configuration,
     webhook::{
         Context,
-        server::review::{Admitted, Cause, Decision, Denied, Request},
+        server::{
+            review::{Admitted, Cause, Decision, Denied, Request},
+            scope,
+        },
         validate::is_judged,
     },
 };
@@ -41,7 +44,14 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             })?;
             causes.extend(taken(&state, &others.items));
         }
-        if causes.is_empty() { Ok(Admitted::unchanged()) } else { Err(Denied::invalid(causes)) }
+        if !causes.is_empty() {
+            return Err(Denied::invalid(causes));
+        }
+        if !request.dry_run && old.is_none() && !scope::is_never_listed(&request.namespace, &context.namespace) {
+            // What is recorded is for the next Pod of a name, which may come right after that.
+            context.for_new_pods.announce([request.namespace.to_string()].into()).await;
+        }
+        Ok(Admitted::unchanged())
     })
 }
 
@@ -85,9 +95,12 @@ fn taken(state: &PersistentPodState, others: &[PersistentPodState]) -> Option<Ca
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
+    use crate::{api::feature_gates::FeatureGates, runtime::fake_api};
 
     const WHITELIST: &str = r#"{"workloads":[{"Group":"db.example","Version":"v1","Kind":"Cluster"}]}"#;
 
@@ -184,6 +197,35 @@ mod tests {
             other("other", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
         ] {
             assert!(taken(&state(json!({})), std::slice::from_ref(&harmless)).is_none(), "{harmless:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_new_one_has_the_api_server_call_for_the_pods_of_its_namespace() {
+        let creation = |namespace: &str| Request {
+            operation: "CREATE".into(),
+            namespace: namespace.into(),
+            object: json!(state(json!({}))),
+            ..Request::default()
+        };
+        let bad = json!(state(json!({"spec": {"requiredPersistentTopology": null}})));
+        let update = Request { operation: "UPDATE".into(), old_object: json!(state(json!({}))), ..creation("ns") };
+        for (request, announced) in [
+            (creation("ns"), &["ns"][..]),
+            (creation("kube-system"), &[]),
+            (creation("kruise-system"), &[]),
+            (Request { dry_run: true, ..creation("ns") }, &[]),
+            (Request { object: bad, ..creation("ns") }, &[]),
+            (update, &[]),
+        ] {
+            let client = fake_api::answering(|_, _| (200, json!({"metadata": {}, "items": []})));
+            let context = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default()).0;
+            // API servers know of it already, so that nobody waits.
+            context.for_new_pods.registered().send_replace(Some(BTreeSet::from(["ns".to_owned()])));
+            let (context, shown) = (Arc::new(context), format!("{request:?}"));
+            let _ = handle(context.clone(), request).await;
+            let wanted: BTreeSet<String> = announced.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(*context.for_new_pods.scope().borrow(), wanted, "{shown}");
         }
     }
 }

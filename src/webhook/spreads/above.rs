@@ -7,7 +7,10 @@ use serde_json::Value;
 
 use super::{Spreads, Unplaced, WHITELIST_AGE};
 use crate::{
-    api::{apps::workload_spread::WorkloadSpread, labels},
+    api::{
+        apps::{self, workload_spread::WorkloadSpread},
+        labels,
+    },
     domain::{
         kinds::workload_spread::{
             count::{of_ordinal, schedulable},
@@ -154,7 +157,9 @@ impl Spreads {
         let reserved: Vec<IntOrString> = serde_json::from_value(reserved)
             .map_err(|error| Unplaced::Unusable(format!("spec.reserveOrdinals: {error}")))?;
         let reserved = Reserved::parse(&reserved).map_err(|Invalid(why)| Unplaced::Unusable(why))?;
-        let start = number("/spec/ordinals/start").unwrap_or_default();
+        // Without its gate an Advanced StatefulSet does not look at it.
+        let has_start = self.has_start_ordinals || spec.group != apps::GROUP;
+        let start = number("/spec/ordinals/start").filter(|_| has_start).unwrap_or_default();
         // Whether it is wanted does not matter: its place is that of its number.
         let ordinals = Ordinals::new(i32::MAX, start, &reserved);
         let status = spread.status.clone().unwrap_or_default();

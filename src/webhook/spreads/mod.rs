@@ -140,6 +140,8 @@ pub struct Spreads {
     client: Client,
     own_namespace: Arc<str>,
     is_on: bool,
+    /// Whether an Advanced StatefulSet may start at another ordinal than 0.
+    has_start_ordinals: bool,
     events: Recorder,
     spreads: Arc<Store<WorkloadSpread>>,
     scope: watch::Sender<Option<BTreeSet<String>>>,
@@ -166,6 +168,7 @@ impl Spreads {
             client,
             own_namespace,
             is_on,
+            has_start_ordinals: gates.enabled(gate::START_ORDINAL),
             events,
             spreads: Store::new([StoreIndex::namespace()]),
             scope: namespaces(),

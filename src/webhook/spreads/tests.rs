@@ -508,7 +508,7 @@ async fn shortfall_ordinals_are_counted_from_the_start_without_those_that_are_re
     let server = Server::new(target("apps.kruise.io/v1alpha1", "StatefulSet"));
     let set = |spec: Value| json!({"metadata": {"name": "web", "uid": "t"}, "spec": spec});
     server.put(STATEFUL_SET, set(json!({"replicas": 4, "ordinals": {"start": 10}, "reserveOrdinals": [11, "13-14"]})));
-    let spreads = server.replica();
+    let spreads = server.replica_with(&FeatureGates::parse(&["StatefulSetStartOrdinal=true"], None).unwrap());
     let mut found = Vec::new();
     for ordinal in [10, 12, 15, 16] {
         let mut pod = pod(&format!("web-{ordinal}"));
@@ -518,6 +518,26 @@ async fn shortfall_ordinals_are_counted_from_the_start_without_those_that_are_re
     assert_eq!(found, ["a", "a", "b", "b"]);
     assert_eq!(server.writes.load(Ordering::SeqCst), 0, "an ordinal says it all");
     assert!(!spreads.counts("ns"), "so nothing is recorded when one is deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_gate_the_start_of_an_advanced_stateful_set_does_not_count_and_that_of_a_built_in_one_does() {
+    let set = json!({"metadata": {"name": "web", "uid": "t"}, "spec": {"replicas": 4, "ordinals": {"start": 2}}});
+    for (api_version, path, ordinals) in [
+        ("apps.kruise.io/v1beta1", STATEFUL_SET, 0..4),
+        ("apps/v1", "/apis/apps/v1/namespaces/ns/statefulsets/web", 2..6),
+    ] {
+        let server = Server::new(target(api_version, "StatefulSet"));
+        server.put(path, set.clone());
+        let spreads = server.replica();
+        let mut found = Vec::new();
+        for ordinal in ordinals {
+            let mut pod = pod(&format!("web-{ordinal}"));
+            pod["metadata"]["ownerReferences"] = owner(api_version, "StatefulSet", "web");
+            found.push(subset_of(&place(&spreads, pod).await));
+        }
+        assert_eq!(found, ["a", "a", "b", "b"], "{api_version}");
+    }
 }
 
 const LIST: &str = "/api/v1/namespaces/kruise-system/configmaps/kruise-configuration";

@@ -1,6 +1,7 @@
 //! Updates in place, their hooks, and what they cost.
 
 use super::*;
+use crate::controllers::pod_set::BUILT_IN_PAUSE;
 
 fn image(image: &str) -> Value {
     json!({"template": {"spec": {"containers": [{"name": "main", "image": image, "newField": {"a": [1]}}]}}})
