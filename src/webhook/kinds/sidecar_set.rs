@@ -87,6 +87,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         let admitted = admit(&admission, &answers, context.gates.enabled(gate::SIDECAR_SET_METADATA))?;
         if is_stored {
             context.for_new_pods.announce(sidecars::namespaces_of(&admission.wanted["spec"])).await;
+            context.sidecars.expect(&admission.wanted);
         }
         Ok(admitted)
     })

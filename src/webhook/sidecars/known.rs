@@ -45,6 +45,11 @@ impl Entry {
         &self.claims
     }
 
+    /// Whether it says the same of the same Pods.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.spec == other.spec && self.aim == other.aim
+    }
+
     /// What the spec says. It was written by us, so it can be read.
     pub(super) fn spec(&self) -> Value {
         serde_json::from_str(&self.spec).unwrap_or_default()

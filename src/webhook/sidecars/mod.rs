@@ -47,10 +47,12 @@ use crate::{
 };
 
 mod api_server;
+mod coming;
 mod known;
 mod pinned;
 
 use api_server::Server;
+use coming::Coming;
 use known::{Entry, Indexed, NamespaceView, WireSidecarSet};
 use pinned::{PinError, Pinned, Restored};
 
@@ -110,6 +112,7 @@ pub struct Sidecars {
     unreadable: Mutex<BTreeMap<Arc<str>, Arc<Entry>>>,
     /// Held while the namespaces are published: of two writers the later one knows more.
     publishing: Mutex<()>,
+    coming: Coming,
     pinned: Pinned,
     api_server: Server,
     scope: watch::Sender<Option<BTreeSet<String>>>,
@@ -186,6 +189,7 @@ impl Sidecars {
             claims: Mutex::default(),
             unreadable: Mutex::default(),
             publishing: Mutex::default(),
+            coming: Coming::default(),
             scope: watch::Sender::new(None),
             injections: Family::default(),
         })
@@ -298,7 +302,9 @@ impl Sidecars {
         let is_news = match change {
             Change::Applied { new, .. } => {
                 self.note_unreadable(&new.entry.name, Some(&new.entry));
-                self.put(&new.entry.name, Some(&new.entry))
+                let is_news = self.put(&new.entry.name, Some(&new.entry));
+                self.coming.has_come(&new.entry);
+                is_news
             }
             Change::Deleted(old) => {
                 self.note_unreadable(&old.entry.name, None);
@@ -386,6 +392,14 @@ impl Sidecars {
         }
         let labels_of = |pod: &Value| Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
         let (labels, before) = (labels_of(pod), before.map(labels_of));
+        let may_be_for = |entry: &Entry| {
+            let held = self.namespaces.get(&ObjectKey::new("", namespace));
+            let of = Namespace { name: namespace, labels: held.as_ref().map(|held| &held.labels) };
+            [Some(&labels), before.as_ref()].into_iter().flatten().any(|labels| entry.aim.fits(of, labels) != Match::No)
+        };
+        let now = clock::now().mono;
+        let awaited = self.coming.awaited(may_be_for, now);
+        self.coming.wait(&awaited, now).await;
         let mut candidates = lock(&self.index).candidates(namespace, &labels);
         if let Some(before) = &before {
             let more = lock(&self.index).candidates(namespace, before);
@@ -422,6 +436,13 @@ impl Sidecars {
         let sets: Vec<Set<'_>> = chosen.iter().map(Chosen::set).collect();
         let settings = Settings { sorted: self.sorted, api_server: self.api_server.version(), now: clock::now().wall };
         Ok(inject::inject(pod, &sets, left_out, settings))
+    }
+
+    /// Admission lets a SidecarSet through: a Pod that comes before the watch brings it waits a moment.
+    pub fn expect(&self, object: &Value) {
+        if let Ok(known) = WireSidecarSet::deserialize(object) {
+            self.coming.expect(known.entry, clock::now().mono);
+        }
     }
 
     /// Counts what was done with a Pod.

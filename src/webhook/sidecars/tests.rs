@@ -97,6 +97,52 @@ async fn e13_the_revision_is_that_of_the_content_and_not_of_a_status_that_lags()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_a_sidecar_set_that_was_let_through_a_moment_ago() {
+    let version = |version: &str, image: &str| {
+        let containers = json!([{"name": "c-a", "image": image}]);
+        set("a", json!({"metadata": {"resourceVersion": version}, "spec": {"containers": containers}}))
+    };
+    let (sidecars, _) = sidecars(&[], nobody);
+    let waits = async |brought: Vec<Value>| {
+        let begun = clock::now().mono;
+        let news = async {
+            for object in &brought {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                sidecars.know(std::slice::from_ref(object));
+            }
+        };
+        let asked = async {
+            let done = outcome(&sidecars).await;
+            (done, clock::now().mono - begun)
+        };
+        let ((done, waited), ()) = tokio::join!(asked, news);
+        let container = done.patch.iter().find(|operation| operation["path"] == "/spec/containers/0");
+        (container.map(|operation| operation["value"]["image"].clone()), waited)
+    };
+    let image = |image: &str| Some(Value::from(image));
+
+    sidecars.expect(&set("db", json!({"spec": {"selector": {"matchLabels": {"app": "db"}}}})));
+    assert_eq!(waits(vec![]).await, (None, Duration::ZERO), "it is for other Pods");
+
+    sidecars.expect(&version("1", "a:1"));
+    let (got, waited) = waits(vec![version("1", "a:1")]).await;
+    assert_eq!(got, image("a:1"));
+    assert!(waited > Duration::ZERO && waited < coming::LONGEST, "{waited:?}");
+    assert_eq!(waits(vec![]).await, (image("a:1"), Duration::ZERO), "it has come");
+
+    sidecars.expect(&version("", "a:2"));
+    let (got, waited) = waits(vec![version("2", "a:1"), version("3", "a:2")]).await;
+    assert_eq!(got, image("a:2"), "a status that is written meanwhile has the spec before");
+    assert!(waited > Duration::from_millis(20) && waited < coming::LONGEST, "{waited:?}");
+
+    sidecars.expect(&version("", "a:3"));
+    let (got, waited) = waits(vec![]).await;
+    assert_eq!(got, image("a:2"), "somebody else has refused it");
+    assert!(waited >= coming::LONGEST);
+    assert_eq!(waits(vec![]).await, (image("a:2"), Duration::ZERO), "nobody waits for it again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn e33_before_the_first_list_nothing_is_known() {
     let (sidecars, _) = sidecars(&[], nobody);
     sidecars.scope.send_replace(None);

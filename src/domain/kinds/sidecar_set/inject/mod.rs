@@ -223,18 +223,20 @@ fn made(subject: &Subject<'_>, sets: &[&Set<'_>], field: &str) -> Result<Vec<Add
     Ok(added)
 }
 
-/// The volumes that sidecars mount and the Pod lacks. A volume of the Pod wins over one of the same name.
+/// The volumes that sidecars mount and the Pod lacks, in the order in which they are mounted, as OpenKruise appends them. A volume
+/// of the Pod wins over one of the same name.
 fn volumes(spec: &Value, sets: &[&Set<'_>]) -> Result<Vec<Value>, Refused> {
     let mut added: Vec<(usize, &Value)> = Vec::new();
     for (i, set) in sets.iter().enumerate() {
+        let by_name: BTreeMap<&str, &Value> = items(set.spec, "volumes").map(|volume| (name(volume), volume)).collect();
         let sidecars = items(set.spec, "initContainers").chain(items(set.spec, "containers"));
-        let mounted: BTreeSet<&str> = sidecars
-            .flat_map(|sidecar| {
-                let mounts = items(sidecar, "volumeMounts").chain(items(sidecar, "volumeDevices"));
-                mounts.map(name).chain(checks::read_volumes(sidecar))
-            })
-            .collect();
-        for volume in items(set.spec, "volumes").filter(|volume| mounted.contains(name(volume))) {
+        let mounted = sidecars.flat_map(|sidecar| {
+            let mounts = items(sidecar, "volumeMounts").chain(items(sidecar, "volumeDevices"));
+            mounts.map(name).chain(checks::read_volumes(sidecar))
+        });
+        let mut seen = BTreeSet::new();
+        let first = mounted.filter(|mounted| seen.insert(*mounted));
+        for volume in first.filter_map(|mounted| by_name.get(mounted).copied()) {
             if items(spec, "volumes").any(|own| name(own) == name(volume)) {
                 continue;
             }

@@ -129,6 +129,19 @@ fn a13_own_mounts_win_over_shared_ones() {
 }
 
 #[test]
+fn a13_volumes_come_in_the_order_in_which_they_are_mounted() {
+    let mounts = |of: &[&str]| -> Value {
+        of.iter().map(|volume| json!({"name": volume, "mountPath": format!("/{volume}")})).collect()
+    };
+    let mut own = sidecar("own");
+    own["volumeMounts"] = mounts(&["c", "a"]);
+    let init = json!({"name": "setup", "image": "setup:1", "volumeMounts": mounts(&["b", "a"])});
+    let volumes = ["a", "b", "c"].map(|volume| json!({"name": volume, "emptyDir": {}}));
+    let after = after(&pod(), &json!({"containers": [own], "initContainers": [init], "volumes": volumes}));
+    assert_eq!(names(&after, "volumes"), ["data", "tmp", "disk", "b", "a", "c"], "of init containers first");
+}
+
+#[test]
 fn d1_older_notes_of_other_sidecar_sets_are_rewritten() {
     let mut old = pod();
     old["metadata"]["annotations"] = json!({SIDECAR_SET_HASH: r#"{"other":"abc"}"#, SIDECAR_SETS_INJECTED: "other"});
