@@ -14,7 +14,7 @@ use crate::{
 
 /// What was found of a Pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum PodFinding {
     /// Its notes cannot be read.
     Unreadable,
     /// It has not the containers of the SidecarSet, or is on its way out.
@@ -27,7 +27,7 @@ struct Known {
     /// As it was. Held, so that no other one gets its address.
     pod: Arc<PodView>,
     kubelet_minor: Option<u32>,
-    found: Found,
+    found: PodFinding,
 }
 
 /// What one pass has found of all Pods of a SidecarSet, some hundred bytes each. Can be lost at any time.
@@ -57,26 +57,26 @@ impl Findings {
     }
 
     /// What was found of a Pod that is as it was, on a kubelet that is too.
-    pub(super) fn take_of(&mut self, pod: &Arc<PodView>, kubelet_minor: Option<u32>) -> Option<Found> {
+    pub(super) fn take_of(&mut self, pod: &Arc<PodView>, kubelet_minor: Option<u32>) -> Option<PodFinding> {
         let is_same = |known: &Known| Arc::ptr_eq(&known.pod, pod) && known.kubelet_minor == kubelet_minor;
         self.known.remove(&address(pod)).filter(is_same).map(|known| known.found)
     }
 
     /// Judges a Pod anew.
-    pub(super) fn find(&mut self, seen: Result<SidecarPod<'_>, Invalid>, spec: &Spec) -> Found {
-        let Ok(seen) = seen else { return Found::Unreadable };
+    pub(super) fn find(&mut self, seen: Result<SidecarPod<'_>, Invalid>, spec: &Spec) -> PodFinding {
+        let Ok(seen) = seen else { return PodFinding::Unreadable };
         if !seen.is_managed(spec) {
-            return Found::NotManaged;
+            return PodFinding::NotManaged;
         }
         let judged = seen.judge(spec);
         if *judged.revision != *self.revision {
             self.revision = judged.revision.as_str().into();
         }
-        Found::Managed(judged.finding(), self.revision.clone())
+        PodFinding::Managed(judged.finding(), self.revision.clone())
     }
 
     /// For the next pass.
-    pub(super) fn keep(&mut self, pod: Arc<PodView>, kubelet_minor: Option<u32>, found: Found) {
+    pub(super) fn keep(&mut self, pod: Arc<PodView>, kubelet_minor: Option<u32>, found: PodFinding) {
         self.known.insert(address(&pod), Known { pod, kubelet_minor, found });
     }
 }
@@ -90,11 +90,11 @@ mod tests {
         let pod = Arc::new(PodView::default());
         let version = SpecVersion::default();
         let found = |mut findings: Findings, version: SpecVersion, pod: &Arc<PodView>, minor: u32| {
-            findings.take(version).take_of(pod, Some(minor)) == Some(Found::NotManaged)
+            findings.take(version).take_of(pod, Some(minor)) == Some(PodFinding::NotManaged)
         };
         let findings = || {
             let mut findings = Findings::of(version);
-            findings.keep(pod.clone(), Some(32), Found::NotManaged);
+            findings.keep(pod.clone(), Some(32), PodFinding::NotManaged);
             findings
         };
         assert!(found(findings(), version, &pod, 32));

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use super::{
     Controller, Job,
-    findings::{Findings, Found},
+    findings::{Findings, PodFinding},
     known::Target,
 };
 use crate::{
@@ -223,12 +223,12 @@ impl Controller {
             };
             let judged = match &found {
                 // It is nobody's then.
-                Found::Unreadable => {
+                PodFinding::Unreadable => {
                     observed.uninjected += 1;
                     None
                 }
-                Found::NotManaged => None,
-                Found::Managed(finding, revision) => Some(Judged::again(&pod, *finding, revision)),
+                PodFinding::NotManaged => None,
+                PodFinding::Managed(finding, revision) => Some(Judged::again(&pod, *finding, revision)),
             };
             if let Some(mut judged) = judged {
                 // Names are unique in a namespace only.
