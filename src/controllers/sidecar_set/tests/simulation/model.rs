@@ -568,7 +568,8 @@ pub(super) fn said(pod: &Value) -> String {
 }
 
 fn member(pod: &Value) -> Member {
-    Member::of(&serde_json::from_value(pod.clone()).unwrap())
+    // Without a null where a Pod that no kubelet has seen has no status.
+    Member::of(&serde_json::from_value(crate::k8s::null::pruned(pod)).unwrap())
 }
 
 /// What else than the images of the SidecarSet's own containers and the notes of SidecarSets was changed, and notes of others.
