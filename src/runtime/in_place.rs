@@ -228,17 +228,22 @@ impl InPlace {
 
     /// Takes a Pod out of service, then changes it, or says in an annotation what it will be changed to. The caller holds the
     /// Pod and has asked its budgets. False: it has changed, or is gone. When the change is refused the Pod goes back into
-    /// service: the caller gives its room to another one.
+    /// service: the caller gives its room to another one. `was_tried`: [`Self::may_begin`] was asked a moment ago.
     ///
     /// # Errors
     /// Those of the API server, but 404 and 409. One that is a refusal leaves the Pod in service.
-    pub async fn begin(&self, view: &PodView, target: Target<'_>, spec: &UpdateSpec) -> kube::Result<bool> {
+    pub async fn begin(
+        &self,
+        view: &PodView,
+        target: Target<'_>,
+        (spec, was_tried): (&UpdateSpec, bool),
+    ) -> kube::Result<bool> {
         let tried = attempt(view, target);
         let doubt = self.doubts.of(tried.workload, clock::now().mono);
         let _turn = match &doubt {
             None => None,
             Some(doubt) => {
-                if !self.may_begin(view, target, spec).await? {
+                if !was_tried && !self.may_begin(view, target, spec).await? {
                     return Ok(false);
                 }
                 Some(doubt.turn.lock().await)

@@ -327,17 +327,19 @@ impl Controller {
         Ok(left)
     }
 
-    /// Claims of Pods that were deleted together with them, as far as that pass was interrupted or refused: their successors are
-    /// not to get them. True: some were deleted.
+    /// Deletes claims that could not be deleted together with their Pods: the successors are not to get them. True: some were
+    /// deleted. Only this process knows of them: a Pod that is on its way out, marked or not, may have been deleted by somebody who
+    /// wants its data kept.
     pub(super) async fn delete_left_claims(&self, job: &CloneSetJob, seen: &CloneSetObjects) -> kube::Result<bool> {
         let before = self.memories.left(&job.key);
-        let ids = scale::left_behind(&job.spec, &seen.inactive, &seen.views, &before);
-        let claims: Vec<Arc<ClaimView>> =
-            seen.claims.iter().filter(|claim| ids.contains(claim.instance_id.as_str())).cloned().collect();
-        if !before.is_empty() {
-            let is_left = |id: &String| claims.iter().any(|claim| claim.instance_id == *id);
-            self.memories.keep_left(&job.key, before.iter().filter(|id| is_left(id)).cloned().collect());
+        if before.is_empty() {
+            return Ok(false);
         }
+        let taken_over: BTreeSet<&str> = seen.views.iter().map(|pod| id_of(pod)).collect();
+        let is_left = |id: &str| before.contains(id) && !taken_over.contains(id);
+        let claims: Vec<Arc<ClaimView>> =
+            seen.claims.iter().filter(|claim| is_left(&claim.instance_id)).cloned().collect();
+        self.memories.keep_left(&job.key, claims.iter().map(|claim| claim.instance_id.to_string()).collect());
         match claims.is_empty() {
             true => Ok(false),
             false => self.claim_control.delete_all(&claims).await.map(|()| true),

@@ -134,8 +134,9 @@ impl Controller {
             Step::InPlace { ask, .. } | Step::Recreate { ask } => Some(*ask),
         };
         let Some(_held) = self.pods.hold(view) else { return Ok(None) };
+        let was_tried = matches!(step, Step::InPlace { .. }) && self.in_place.is_in_doubt(view);
         if let Step::InPlace { spec, ask } = &step
-            && self.in_place.is_in_doubt(view)
+            && was_tried
         {
             match self.context.budgets.may_take(view, (ask.operation, true), refusals).await {
                 Verdict::Yes => {}
@@ -157,7 +158,7 @@ impl Controller {
         let done = match step {
             Step::CancelUpdate(state) => self.move_to(job, view, state, false).await?,
             Step::Announce { restore, .. } => self.move_to(job, view, State::PreparingUpdate, restore).await?,
-            Step::InPlace { spec, .. } => self.update_now(job, view, target, &spec).await?,
+            Step::InPlace { spec, .. } => self.update_now(job, view, target, (&spec, was_tried)).await?,
             Step::Recreate { .. } => self.mark(job, view, target).await?,
             Step::Wait | Step::Impossible(_) => false,
         };
@@ -185,9 +186,9 @@ impl Controller {
         job: &CloneSetJob,
         view: &PodView,
         target: &str,
-        spec: &UpdateSpec,
+        change: (&UpdateSpec, bool),
     ) -> kube::Result<bool> {
-        let result = self.in_place.begin(view, self.labels_of(target), spec).await;
+        let result = self.in_place.begin(view, self.labels_of(target), change).await;
         match &result {
             Ok(true) => {
                 let message = format!("successfully update pod {} in-place(revision {target})", view.name());

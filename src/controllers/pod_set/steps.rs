@@ -249,9 +249,10 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         hooks: Option<&Lifecycle>,
         asked: (Option<Operation>, &Refusals),
     ) -> kube::Result<Tried> {
+        let was_tried = view.is_some_and(|view| self.in_place.is_in_doubt(view));
         if let PodStep::Change { owner, revision: (revision, label), change: PodAction::UpdateInPlace { spec } } = &step
             && let Some(view) = view
-            && self.in_place.is_in_doubt(view)
+            && was_tried
         {
             if let Some(kept) = self.kept_by_budgets(view, asked, true).await {
                 return Ok(kept);
@@ -270,7 +271,9 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 PodStep::Change { owner, revision, change } => (owner, revision, change),
             };
             let (state, restore) = match change {
-                PodAction::UpdateInPlace { spec } => return self.update_in_place(owner, view, revision, spec).await,
+                PodAction::UpdateInPlace { spec } => {
+                    return self.update_in_place(owner, view, revision, (spec, was_tried)).await;
+                }
                 // It goes back to where it was: into its update, if one is under way.
                 PodAction::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
                 PodAction::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, view), false),
@@ -312,9 +315,9 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         owner: &OwnerRef,
         view: &PodView,
         (revision, label): (&str, &str),
-        spec: &UpdateSpec,
+        change: (&UpdateSpec, bool),
     ) -> kube::Result<bool> {
-        let result = self.in_place.begin(view, Target { label, template_hash: None }, spec).await;
+        let result = self.in_place.begin(view, Target { label, template_hash: None }, change).await;
         match &result {
             Ok(true) => {
                 self.metrics.count(Write::Update, true);

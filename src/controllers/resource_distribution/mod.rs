@@ -310,6 +310,9 @@ impl Controller {
             Ok(Some(job)) => job,
             Ok(None) => return Ok(Requeue::After(AFTER_UNKNOWN)),
             Err(Invalid(why)) => {
+                // Its copies are not looked at.
+                self.memories.with(key, |memory| memory.load = Load::default());
+                self.wake_late();
                 let (situation, survey) = (Situation::Invalid(why), Survey::default());
                 pass.look_after(self.record(&object, &survey, &situation, (false, false), now).await?);
                 return pass.end(|_| {});

@@ -464,6 +464,15 @@ async fn when_many_copies_go_with_their_distribution_the_others_are_looked_at_so
     world.settle("few").await;
     assert_eq!(world.controller.periods().copies, PERIOD);
     let key = ObjectKey::new("", "many");
+    // So it is when it becomes invalid.
+    let load = world.controller.memories.with(&key, |memory| memory.load).unwrap();
+    world.change("many", json!({"resource": {"kind": "Pod"}}));
+    world.controller.reconcile(&key).await.unwrap();
+    assert_eq!(world.controller.periods().copies, SHORTEST);
+    world.controller.memories.with(&key, |memory| memory.load = load);
+    let few = world.controller.queue.begin().unwrap();
+    world.controller.reconcile(&few).await.unwrap();
+    world.controller.queue.done(few, Ok::<_, kube::Error>(Requeue::Await));
     let many = world.controller.distributions.remove(&key, None).unwrap();
     world.controller.take_note(&Change::Deleted(&many));
     assert_eq!(world.controller.periods().copies, SHORTEST);

@@ -1,7 +1,10 @@
 //! What the last pass has found of each Pod: the notes of a Pod with ten SidecarSets take longer to read than all the rest of a
 //! pass, and most Pods are as they were.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
 
 use super::known::SpecVersion;
 use crate::{
@@ -24,8 +27,8 @@ pub(super) enum PodFinding {
 }
 
 struct Known {
-    /// As it was. Held, so that no other one gets its address.
-    pod: Arc<PodView>,
+    /// As it was. Held weakly: no other one gets its address, and what it holds can go.
+    pod: Weak<PodView>,
     kubelet_minor: Option<u32>,
     found: PodFinding,
 }
@@ -58,7 +61,8 @@ impl Findings {
 
     /// What was found of a Pod that is as it was, on a kubelet that is too.
     pub(super) fn take_of(&mut self, pod: &Arc<PodView>, kubelet_minor: Option<u32>) -> Option<PodFinding> {
-        let is_same = |known: &Known| Arc::ptr_eq(&known.pod, pod) && known.kubelet_minor == kubelet_minor;
+        let is_same =
+            |known: &Known| std::ptr::eq(known.pod.as_ptr(), Arc::as_ptr(pod)) && known.kubelet_minor == kubelet_minor;
         self.known.remove(&address(pod)).filter(is_same).map(|known| known.found)
     }
 
@@ -76,8 +80,8 @@ impl Findings {
     }
 
     /// For the next pass.
-    pub(super) fn keep(&mut self, pod: Arc<PodView>, kubelet_minor: Option<u32>, found: PodFinding) {
-        self.known.insert(address(&pod), Known { pod, kubelet_minor, found });
+    pub(super) fn keep(&mut self, pod: &Arc<PodView>, kubelet_minor: Option<u32>, found: PodFinding) {
+        self.known.insert(address(pod), Known { pod: Arc::downgrade(pod), kubelet_minor, found });
     }
 }
 
@@ -94,10 +98,12 @@ mod tests {
         };
         let findings = || {
             let mut findings = Findings::of(version);
-            findings.keep(pod.clone(), Some(32), PodFinding::NotManaged);
+            findings.keep(&pod, Some(32), PodFinding::NotManaged);
             findings
         };
         assert!(found(findings(), version, &pod, 32));
+        let _held = findings();
+        assert_eq!(Arc::strong_count(&pod), 1, "what a Pod holds can go");
         assert!(!found(findings(), version, &pod, 31));
         assert!(!found(findings(), version, &Arc::new(PodView::default()), 32));
         assert!(!found(findings(), version.next(), &pod, 32));

@@ -237,7 +237,7 @@ impl Controller {
                 observed.judged.push(judged);
             }
             if !is_node_unknown {
-                findings.keep(pod, kubelet_minor, found);
+                findings.keep(&pod, kubelet_minor, found);
             }
         }
         self.memories.with(&job.key, |memory| memory.findings = findings);

@@ -18,6 +18,10 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The pause of a Pod whose dry run was not answered: others have their turn first.
+const SILENT_PAUSE: Duration = Duration::from_secs(30);
+/// How long it is remembered that a change was not answered: it may have been made.
+const SILENCE_REMEMBERED: Duration = Duration::from_secs(60);
 
 /// The workloads, by UID.
 #[derive(Default)]
@@ -75,7 +79,11 @@ impl Doubts {
         let mut pods = lock(&doubt.pods);
         let earlier = pods.remove(tried.pod).filter(|earlier| earlier.revision == tried.revision);
         let (times, not_before) = earlier.map_or((0, now), |earlier| (earlier.times, earlier.not_before));
-        let (times, not_before) = if was_out { (times + 1, now + pause(times)) } else { (times, not_before) };
+        let (times, not_before) = match was_out {
+            true => (times + 1, now + pause(times)),
+            false if is_silence(status) => (times, not_before.max(now + SILENT_PAUSE)),
+            false => (times, not_before),
+        };
         let revision = tried.revision.to_owned();
         pods.insert(tried.pod.to_owned(), Refused { at: now, revision, times, not_before, status: status.clone() });
     }
@@ -98,7 +106,10 @@ impl Doubts {
 impl Doubt {
     fn is_over(&self, now: Duration) -> bool {
         let mut pods = lock(&self.pods);
-        pods.retain(|_, refused| now.saturating_sub(refused.at) < REMEMBERED.max(pause(refused.times)));
+        pods.retain(|_, refused| {
+            let remembered = if is_silence(&refused.status) { SILENCE_REMEMBERED } else { REMEMBERED };
+            now.saturating_sub(refused.at) < remembered.max(pause(refused.times))
+        });
         pods.is_empty()
     }
 
@@ -107,8 +118,20 @@ impl Doubt {
         let pods = lock(&self.pods);
         let refused = pods.get(tried.pod)?;
         let waits = refused.revision == tried.revision && now < refused.not_before;
-        waits.then(|| kube::Error::Api(refused.status.clone()))
+        waits.then(|| {
+            let mut status = refused.status.clone();
+            // Nothing is sent now, so nothing can have been done: it leaves its room to others, as after a refusal.
+            if is_silence(&status) {
+                status.code = 403;
+            }
+            kube::Error::Api(status)
+        })
     }
+}
+
+/// Whether this is the answer of an API server whose webhook does not answer.
+fn is_silence(status: &Status) -> bool {
+    status.code >= 500
 }
 
 fn pause(times: u32) -> Duration {
@@ -145,6 +168,21 @@ mod tests {
         assert!(doubts.of("set", SECOND + REMEMBERED).is_none());
         doubts.refused(of("a", "r"), &kube::Error::Service("lost".into()), true, SECOND);
         assert!(doubts.of("set", SECOND).is_none(), "that is no refusal");
+    }
+
+    #[test]
+    fn a_pod_whose_dry_run_is_not_answered_leaves_its_room_to_others_for_a_while() {
+        let silence = kube::Error::Api(Box::new(serde_json::from_value(serde_json::json!({"code": 500})).unwrap()));
+        let doubts = Doubts::default();
+        doubts.refused(of("a", "r"), &silence, false, SECOND);
+        let doubt = doubts.of("set", SECOND).unwrap();
+        let code = |now| match doubt.pause(of("a", "r"), now) {
+            Some(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        };
+        // As after a refusal: nothing was sent.
+        assert_eq!((code(SECOND), code(SECOND + SILENT_PAUSE)), (Some(403), None));
+        assert!(doubts.of("set", SECOND + SILENCE_REMEMBERED).is_none());
     }
 
     #[test]

@@ -24,12 +24,13 @@ struct LetThrough {
 pub(super) struct Coming(watch::Sender<HashMap<Arc<str>, LetThrough>>);
 
 impl Coming {
-    /// Admission has let it through.
-    pub(super) fn expect(&self, entry: Arc<Entry>, now: Duration) {
+    /// Admission has let it through. `is_there`: it is as the watch has brought it, and no event comes unless it was another one
+    /// in between.
+    pub(super) fn expect(&self, entry: Arc<Entry>, is_there: bool, now: Duration) {
         self.0.send_modify(|all| {
             all.retain(|_, coming| coming.until > now);
             // With another spec than the one that may be waited for it comes after that.
-            if all.len() < MOST || all.contains_key(&entry.name) {
+            if all.contains_key(&entry.name) || (!is_there && all.len() < MOST) {
                 all.insert(entry.name.clone(), LetThrough { entry, until: now + LONGEST });
             }
         });
@@ -53,9 +54,9 @@ impl Coming {
     /// Waits for them. Late or not: what is known then is injected.
     pub(super) async fn wait(&self, awaited: &[(Arc<str>, Duration)], now: Duration) {
         let Some(last) = awaited.iter().map(|(_, until)| *until).max() else { return };
-        // One that was let through again since has another time.
+        // One that was let through again since has a later time, and brings what was awaited with it.
         let have_come = |all: &HashMap<Arc<str>, LetThrough>| {
-            !awaited.iter().any(|(name, until)| all.get(name).is_some_and(|coming| coming.until == *until))
+            !awaited.iter().any(|(name, until)| all.get(name).is_some_and(|coming| coming.until >= *until))
         };
         let mut changes = self.0.subscribe();
         drop(tokio::time::timeout(last.saturating_sub(now), changes.wait_for(have_come)).await);

@@ -47,7 +47,7 @@ impl Entry {
 
     /// Whether it says the same of the same Pods.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.spec == other.spec && self.aim == other.aim
+        self.spec == other.spec && self.aim == other.aim && self.pod_level == other.pod_level
     }
 
     /// What the spec says. It was written by us, so it can be read.

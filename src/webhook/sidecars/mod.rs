@@ -441,7 +441,9 @@ impl Sidecars {
     /// Admission lets a SidecarSet through: a Pod that comes before the watch brings it waits a moment.
     pub fn expect(&self, object: &Value) {
         if let Ok(known) = WireSidecarSet::deserialize(object) {
-            self.coming.expect(known.entry, clock::now().mono);
+            let is_there = |Indexed(there): &Indexed| there.is_same(&known.entry);
+            let is_there = lock(&self.index).get(&known.entry.name).is_some_and(is_there);
+            self.coming.expect(known.entry, is_there, clock::now().mono);
         }
     }
 

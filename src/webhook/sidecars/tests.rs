@@ -140,6 +140,15 @@ async fn a_pod_waits_for_a_sidecar_set_that_was_let_through_a_moment_ago() {
     assert_eq!(got, image("a:2"), "somebody else has refused it");
     assert!(waited >= coming::LONGEST);
     assert_eq!(waits(vec![]).await, (image("a:2"), Duration::ZERO), "nobody waits for it again");
+
+    sidecars.expect(&version("", "a:2"));
+    assert_eq!(waits(vec![]).await, (image("a:2"), Duration::ZERO), "it is there as it is");
+
+    sidecars.expect(&version("", "a:4"));
+    sidecars.expect(&version("", "a:2"));
+    let (got, waited) = waits(vec![version("5", "a:4"), version("6", "a:2")]).await;
+    assert_eq!(got, image("a:2"), "it was another one in between");
+    assert!(waited > Duration::from_millis(20) && waited < coming::LONGEST, "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,10 +20,7 @@ use crate::{
         lifecycle::{LifecycleRules as _, State},
         order::{self, Candidate},
     },
-    k8s::{
-        pod::{DISRUPTION_TARGET, PodView},
-        revision,
-    },
+    k8s::{pod::PodView, revision},
 };
 
 /// Something about one Pod, which is named, that is not wanted any more.
@@ -149,35 +146,6 @@ pub fn as_if_cancelled(spec: &Spec, pods: &[Arc<Pod>], refused: &[Cancel]) -> Ve
         None => pod.clone(),
     };
     pods.iter().map(done).collect()
-}
-
-/// Ids of instances whose claims go although nobody deletes their Pods any more: of Pods that are on their way out because they
-/// were marked or listed, and of those `before`, of which it is known. Where somebody else has deleted a Pod its successor gets
-/// its claims. `there` are the active Pods.
-pub fn left_behind<'a>(
-    spec: &Spec,
-    ending: &'a [Arc<PodView>],
-    there: &[Arc<PodView>],
-    before: &'a BTreeSet<String>,
-) -> BTreeSet<&'a str> {
-    let is_wanted_gone = |pod: &&Arc<PodView>| {
-        let pod: &PodView = pod;
-        let is_listed = || spec.pods_to_delete.iter().any(|name| name == pod.name());
-        pod.is_deleting()
-            && (pod.labels.get(labels::SPECIFIED_DELETE).is_some() || is_listed())
-            // Somebody has evicted it, or its node is lost.
-            && !pod.condition_is_true(DISRUPTION_TARGET)
-            && !spec.lifecycle.holds_deletion(pod)
-    };
-    let of_pods = ending.iter().filter(is_wanted_gone).map(|pod| instance_of(pod));
-    let mut ids: BTreeSet<&str> =
-        of_pods.chain(before.iter().map(String::as_str)).filter(|id| !id.is_empty()).collect();
-    if !ids.is_empty() {
-        for pod in there {
-            ids.remove(instance_of(pod));
-        }
-    }
-    ids
 }
 
 /// The id that a Pod shares with its claims, or empty.

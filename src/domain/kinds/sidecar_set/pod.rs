@@ -221,7 +221,7 @@ impl<'a> SidecarPod<'a> {
             is_ready: is_in_service && is_consistent && twins_rest,
             is_in_service,
             was_updated: last.is_some(),
-            was_unavailable: last.is_some_and(|last| last.was_unavailable),
+            was_unavailable: last.is_some_and(|last| last.found_it_down(self.view.ready_since)),
             is_selected: self.is_selected(spec),
             needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
             revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -48,13 +49,22 @@ pub struct LastUpdate {
     /// By container.
     #[serde(deserialize_with = "not_null")]
     pub last_container_statuses: BTreeMap<String, Before>,
-    /// The Pod was out of service when it was updated, and no update by the SidecarSet had taken it out: it does not count against
-    /// `maxUnavailable`. OpenKruise does not write it.
+    /// The Pod was out of service when it was updated, and no update by the SidecarSet was noted on it before: it does not count
+    /// against `maxUnavailable` until it has been in service. OpenKruise does not write it.
     #[serde(deserialize_with = "null::as_default", skip_serializing_if = "std::ops::Not::not")]
     pub was_unavailable: bool,
     /// What other releases have added.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
+}
+
+impl LastUpdate {
+    /// Whether the Pod was out of service before the update, and its condition Ready has not changed after that. What is down
+    /// after it has been in service may be so because of the update.
+    pub fn found_it_down(&self, ready_since: Option<Timestamp>) -> bool {
+        let is_later = |since| self.update_timestamp.parse::<Timestamp>().is_ok_and(|updated| since > updated);
+        self.was_unavailable && !ready_since.is_some_and(is_later)
+    }
 }
 
 /// The members of a map that are not null. Go writes null for a map that is empty.

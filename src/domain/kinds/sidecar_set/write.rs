@@ -61,7 +61,8 @@ pub fn kept(spec: &Spec, view: &PodView) -> Option<Value> {
     let containers = |list: &[ContainerView]| -> Value {
         list.iter().map(|container| json!({"name": container.name, "image": &*container.image})).collect()
     };
-    let ready = json!({"type": "Ready", "status": if view.condition_is_true("Ready") { "True" } else { "False" }});
+    let ready = json!({"type": "Ready", "status": if view.condition_is_true("Ready") { "True" } else { "False" },
+        "lastTransitionTime": view.ready_since.map(rfc3339)});
     let images = view.rare().sidecar_sets.iter().flat_map(|notes| notes.running_images.iter());
     let running: BTreeMap<&str, &str> = images.map(|(name, image)| (name.as_str(), image.as_str())).collect();
     let status = |status: &ContainerStatusView| {
@@ -154,6 +155,12 @@ impl<'a> Change<'a> {
     fn is_in_service(&self) -> bool {
         let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
         self.pod["status"]["phase"] == "Running" && self.list("/status/conditions").any(is_ready)
+    }
+
+    /// When its condition Ready last changed.
+    fn ready_since(&self) -> Option<Timestamp> {
+        let ready = self.list("/status/conditions").find(|condition| condition["type"] == "Ready")?;
+        ready["lastTransitionTime"].as_str()?.parse().ok()
     }
 
     /// Only where the container is there and has another one.
@@ -254,9 +261,10 @@ impl<'a> Change<'a> {
         }
         let mut all = states::read(&self.annotations).unwrap_or_default();
         let is_first = !all.contains_key(&spec.name);
+        let ready_since = self.ready_since();
         let state = all.entry(spec.name.clone()).or_default();
         // What an update has taken out of service counts until it is back, also if another update comes before that.
-        state.was_unavailable = !self.is_in_service() && (is_first || state.was_unavailable);
+        state.was_unavailable = !self.is_in_service() && (is_first || state.found_it_down(ready_since));
         state.revision = spec.hashes.hash.clone();
         state.update_timestamp = rfc3339(now);
         for (container, image) in &self.images {

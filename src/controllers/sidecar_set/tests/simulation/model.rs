@@ -216,7 +216,10 @@ impl Member {
             updated_by: members(object(labels::SIDECAR_SET_IN_PLACE_STATE)).into_iter().map(|(set, _)| set).collect(),
             was_unavailable: members(object(labels::SIDECAR_SET_IN_PLACE_STATE))
                 .into_iter()
-                .filter(|(_, state)| state["wasUnavailable"] == true)
+                .filter(|(_, state)| {
+                    let updated: Option<Timestamp> = state["updateTimestamp"].as_str().and_then(|at| at.parse().ok());
+                    state["wasUnavailable"] == true && !(updated.is_some() && pod.ready_since > updated)
+                })
                 .map(|(set, _)| set)
                 .collect(),
             notes: members(object(labels::SIDECAR_SET_HASH))

@@ -163,8 +163,24 @@ fn a17_what_an_update_has_noted_of_the_pod_before_it_is_read() {
     assert!(!judged(&after, &spec).was_unavailable);
     after["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] =
         json!({"golden-sidecar": {"wasUnavailable": true}, "other": {}}).to_string().into();
-    let judged = judged(&after, &spec);
-    assert!(judged.was_unavailable && judged.was_updated);
+    let found = judged(&after, &spec);
+    assert!(found.was_unavailable && found.was_updated);
+}
+
+/// A bad image that breaks a Pod after it has been in service would go on to all others.
+#[test]
+fn a17_what_was_down_before_an_update_counts_once_it_has_been_in_service() {
+    let ([_, mut after], [_, spec]) = (recorded(), sets());
+    let state = json!({"golden-sidecar": {"wasUnavailable": true, "updateTimestamp": "2026-11-21T09:51:19Z"}});
+    after["metadata"]["annotations"]["kruise.io/sidecarset-inplace-update-state"] = state.to_string().into();
+    for (changed, wanted) in [("2026-11-21T09:51:18Z", true), ("2026-11-21T09:55:00Z", false)] {
+        for condition in after["status"]["conditions"].as_array_mut().unwrap() {
+            if condition["type"] == "Ready" {
+                (condition["status"], condition["lastTransitionTime"]) = ("False".into(), changed.into());
+            }
+        }
+        assert_eq!(judged(&after, &spec).was_unavailable, wanted, "{changed}");
+    }
 }
 
 /// The updated Pod with an image by digest; the runtime reports `runs` as its image ID, and `before` is noted of its container.
