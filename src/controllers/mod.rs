@@ -297,9 +297,15 @@ pub fn select(wanted: &[String]) -> Result<Vec<&'static Registration>, UnknownCo
     Ok(CONTROLLERS.iter().zip(chosen).filter_map(|(c, chosen)| chosen.then_some(c)).collect())
 }
 
-/// An index of [`Context::pods`]: Pods by the UID of what controls them.
+/// An index of [`Context::pods`]: Pods by what controls them, see [`owned_text`].
 pub const BY_CONTROLLER: StoreIndex<PodView> =
-    StoreIndex::new("controller", |pod| pod.controller.as_ref().map(|owner| owner.uid.clone()));
+    StoreIndex::new("controller", |pod| pod.controller.as_ref().map(|owner| owned_text(pod.namespace(), &owner.uid)));
+
+/// The text of [`BY_CONTROLLER`] and of other indexes by owner. The namespace counts too: whoever may create objects in another one
+/// can write the UID of an owner into them.
+pub fn owned_text(namespace: &str, uid: &str) -> String {
+    format!("{namespace}/{uid}")
+}
 
 /// An index of [`Context::pods`]: Pods by the names of the SidecarSets that were injected into them.
 pub const BY_SIDECAR_SET: StoreIndex<PodView> =

@@ -196,14 +196,18 @@ pub fn problems(selector: &LabelSelector, at: &str) -> Vec<InvalidField> {
 
 /// What is wrong with the key of a label and its values.
 pub fn label_problems(at: &str, key: &str, values: &[&str]) -> Vec<InvalidField> {
-    let allowed = format!("want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.'");
+    let allowed = || format!("want up to {LONGEST_LABEL} letters, digits, '-', '_' and '.'");
     let mut found = Vec::new();
     let mut deny = |why: String| found.push(InvalidField { field: at.to_owned(), why });
     if !is_qualified_name(key) {
-        deny(format!("{} is not allowed as the key of a label; {allowed}, perhaps after a domain and '/'", shown(key)));
+        deny(format!(
+            "{} is not allowed as the key of a label; {}, perhaps after a domain and '/'",
+            shown(key),
+            allowed()
+        ));
     }
     for value in values.iter().filter(|value| !is_label_value(value)) {
-        deny(format!("{} is not allowed as the value of a label; {allowed}", shown(value)));
+        deny(format!("{} is not allowed as the value of a label; {}", shown(value), allowed()));
     }
     found
 }

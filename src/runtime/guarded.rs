@@ -20,7 +20,7 @@ pub struct Guarded<K>(pub Result<K, Unreadable>);
 pub struct Unreadable {
     /// Why.
     pub error: String,
-    /// Its name, namespace, UID and version.
+    /// What [`identity`] takes.
     pub metadata: ObjectMeta,
 }
 
@@ -30,8 +30,8 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// What tells an object from others, from an object of any form.
-fn identity(object: &Value) -> ObjectMeta {
+/// Of the metadata of an object, whatever its form, only what identifies it and its version.
+pub fn identity(object: &Value) -> ObjectMeta {
     let text = |member: &str| object["metadata"][member].as_str().map(str::to_owned);
     ObjectMeta {
         name: text("name"),

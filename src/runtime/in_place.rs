@@ -15,9 +15,9 @@ use std::{
 use kube::Client;
 use serde_json::{Value, json};
 
-use self::doubt::{Attempt, Doubts};
+use self::doubt::{Attempt, Doubts, is_silence};
 use super::{
-    apply::{code, is_refusal},
+    apply::is_refusal,
     clock, lock,
     pass::AFTER_CONFLICT,
     pod_control::{Part, PodControl, decoded},
@@ -278,8 +278,7 @@ impl InPlace {
     /// would have its turn. The budgets are asked before that by a dry run: admission asks them too, and what they refuse is no
     /// refusal of the change.
     pub fn is_in_doubt(&self, view: &PodView) -> bool {
-        let workload = view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default();
-        self.doubts.of(workload, clock::now().mono).is_some()
+        self.doubts.of(workload_of(view), clock::now().mono).is_some()
     }
 
     /// Whether a change may be tried at all: of a workload with a refused Pod by a dry run. False: it has changed, or is gone.
@@ -297,8 +296,7 @@ impl InPlace {
     }
 
     fn note_refusal(&self, tried: Attempt<'_>, error: &kube::Error, was_out: bool) {
-        // A webhook that does not answer is a 500, as long as it does not.
-        if is_refusal(error) || code(error) == Some(500) {
+        if is_refusal(error) || is_silence(error) {
             self.doubts.refused(tried, error, was_out, clock::now().mono);
         }
     }
@@ -355,8 +353,12 @@ impl InPlace {
 }
 
 fn attempt<'a>(view: &'a PodView, target: Target<'a>) -> Attempt<'a> {
-    let workload = view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default();
-    Attempt { workload, pod: view.uid(), revision: target.label }
+    Attempt { workload: workload_of(view), pod: view.uid(), revision: target.label }
+}
+
+/// The UID of the workload of a Pod.
+fn workload_of(view: &PodView) -> &str {
+    view.controller.as_ref().map(|owner| owner.uid.as_str()).unwrap_or_default()
 }
 
 /// The change with which an update begins: its first batch, or an annotation that says what comes after the grace period.

@@ -43,12 +43,16 @@ where
     }
 }
 
-/// Puts an object whose status somebody else has written into the queue: the next pass writes what is so. For controllers that
-/// do not look at every event of their objects, because most of them are their own writes.
-pub fn status_changed<K: StoredObject>(change: &Change<'_, K>, store: &Store<K>, queue: &Queue<ObjectKey>) {
+/// Puts an object whose status alone somebody else has written into the queue: the next pass writes the status again. For
+/// controllers that do not look at every event of their objects, because most of them are their own writes.
+pub fn status_changed<K>(change: &Change<'_, K>, store: &Store<K>, queue: &Queue<ObjectKey>)
+where
+    K: Resource<DynamicType = ()> + StoredObject,
+{
     let Change::Applied { old: Some(old), new, .. } = change else { return };
+    let is_status = old.object_version() != new.object_version() && !is_changed(old.as_ref(), new.as_ref());
     let key = ObjectKey::of(new.as_ref());
-    if old.object_version() != new.object_version() && store.is_of_others(&key) {
+    if is_status && store.is_of_others(&key) {
         queue.add_after(key, STATUS_OF_OTHERS);
     }
 }
@@ -178,7 +182,11 @@ mod tests {
         store.upsert(set("2", 2));
         assert_eq!(see(set("2", 2)), None, "an own write");
         assert_eq!(see(set("2", 2)), None, "a list brings it once more");
-        assert_eq!(see(set("3", 99)), Some(STATUS_OF_OTHERS));
+        let mut other = set("3", 2);
+        other.metadata.generation = Some(2);
+        assert_eq!(see(other.clone()), None, "another spec is looked at anyway");
+        (other.metadata.resource_version, other.status.as_mut().unwrap().replicas) = (Some("4".into()), 99);
+        assert_eq!(see(other), Some(STATUS_OF_OTHERS));
     }
 
     #[test]

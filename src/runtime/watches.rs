@@ -109,7 +109,7 @@ impl Gone {
 }
 
 enum Entry<K> {
-    /// With whether an own write has brought this version.
+    /// The object, and whether the answer to an own write has brought this version.
     Object(Arc<K>, bool),
     /// An object with which nobody has anything to do any more: enough to know an older version when it comes late.
     Settled { uid: Box<str>, version: u64 },

@@ -202,17 +202,19 @@ impl Findings {
         };
         let problems = selector::problems(&selector, &field);
         let is_good = problems.is_empty();
+        self.deny_all(problems);
+        is_good.then_some(selector)
+    }
+
+    fn deny_all(&mut self, problems: Vec<InvalidField>) {
         for InvalidField { field, why } in problems {
             self.deny(field, why);
         }
-        is_good.then_some(selector)
     }
 
     /// The key of a label and its values.
     pub fn label(&mut self, at: &str, key: &str, values: &[&str]) {
-        for InvalidField { field, why } in label_problems(at, key, values) {
-            self.deny(field, why);
-        }
+        self.deny_all(label_problems(at, key, values));
     }
 
     /// The name of a new object, or the base that it is generated from. `longest`: the most characters, and what a refusal of

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::{
     api::{apps, group_of},
-    controllers::Context,
+    controllers::{Context, owned_text},
     domain::kinds::cron_job::{
         plan::{CronChild, JobEnd},
         spec::JobKind,
@@ -37,9 +37,10 @@ pub(super) struct Child {
     counts: Option<(i64, i64)>,
 }
 
-/// Jobs by the UID of their AdvancedCronJob.
-pub(super) const BY_CRON: StoreIndex<Child> =
-    StoreIndex::new("AdvancedCronJob", |child| child.cron_uid().map(str::to_owned));
+/// Jobs by their AdvancedCronJob.
+pub(super) const BY_CRON: StoreIndex<Child> = StoreIndex::new("AdvancedCronJob", |child| {
+    child.cron_uid().map(|uid| owned_text(child.namespace().unwrap_or_default(), uid))
+});
 
 /// Whether an AdvancedCronJob controls it, in whatever version.
 fn is_ours(owner: &OwnerReference) -> bool {

@@ -21,7 +21,7 @@ use prometheus_client::{
 };
 
 use self::child::{BY_CRON, Child, api_of};
-use super::{Context, Registration, Runner, Started, lock};
+use super::{Context, Registration, Runner, Started, lock, owned_text};
 use crate::{
     api::apps::{self, advanced_cron_job::AdvancedCronJob},
     domain::kinds::cron_job::{
@@ -288,13 +288,12 @@ impl Controller {
 
     /// The jobs of an AdvancedCronJob, of all kinds: its template may have had another one.
     fn children(&self, cron: &AdvancedCronJob) -> Vec<CronChild> {
-        let uid = cron.metadata.uid.as_deref().unwrap_or_default();
+        let [namespace, uid] =
+            [&cron.metadata.namespace, &cron.metadata.uid].map(|text| text.as_deref().unwrap_or_default());
+        let owned = owned_text(namespace, uid);
         let of_kind = |kind: JobKind| {
-            let children = self.jobs.of(kind).by_index(&BY_CRON, uid).into_iter();
-            // Whoever may create jobs in another namespace can write the UID into them.
-            children
-                .filter(|child| child.namespace() == cron.metadata.namespace.as_deref())
-                .map(move |child| child.view(kind))
+            let children = self.jobs.of(kind).by_index(&BY_CRON, &owned).into_iter();
+            children.map(move |child| child.view(kind))
         };
         JobKind::ALL.into_iter().flat_map(of_kind).collect()
     }

@@ -25,7 +25,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-use super::{BY_CONTROLLER, Context, Registration, Runner, Started};
+use super::{BY_CONTROLLER, Context, Registration, Runner, Started, owned_text};
 use crate::{
     api::{
         apps::{self, broadcast_job::BroadcastJob},
@@ -329,9 +329,8 @@ impl Controller {
             false => self.context.nodes.list().iter().map(|node| BroadcastNode::of(node, &work.spec)).collect(),
         };
         let (mut pods, mut views) = (Vec::new(), BTreeMap::new());
-        for view in self.context.pods.by_index(&BY_CONTROLLER, &work.owner.uid) {
-            // Whoever may create Pods in another namespace can write the job's UID into them.
-            if view.namespace() == work.owner.namespace && work.owner.controls(&view) {
+        for view in self.context.pods.by_index(&BY_CONTROLLER, &owned_text(&work.owner.namespace, &work.owner.uid)) {
+            if work.owner.controls(&view) {
                 pods.push(BroadcastPod::of(&view, &work.spec));
                 views.insert(view.name().to_owned(), view);
             }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{CloneSetJob, Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
-    controllers::{BY_CONTROLLER, ORPHANED},
+    controllers::{BY_CONTROLLER, ORPHANED, owned_text},
     domain::{
         kinds::clone_set::adopt::Adoption,
         workload::{claims, owner::OwnerRef},
@@ -74,9 +74,8 @@ impl Controller {
     fn orphaned_claims(&self, clone_set: &CloneSet, adoption: &Adoption<'_>, namespace: &str) -> Vec<Arc<ClaimView>> {
         let mut claims = self.claims.select_by_index(&ORPHANED_CLAIMS, namespace, |claim| adoption.is_own_claim(claim));
         if !claims.is_empty() {
-            let pods = self.context.pods.by_index(&BY_CONTROLLER, uid_of(clone_set));
-            let is_instance = |pod: &&Arc<PodView>| pod.is_active() && pod.namespace() == namespace;
-            let instances: BTreeSet<&str> = pods.iter().filter(is_instance).map(|pod| id_of(pod)).collect();
+            let pods = self.context.pods.by_index(&BY_CONTROLLER, &owned_text(namespace, uid_of(clone_set)));
+            let instances: BTreeSet<&str> = pods.iter().filter(|pod| pod.is_active()).map(|pod| id_of(pod)).collect();
             claims.retain(|claim| adoption.takes_claim(claim, &instances));
         }
         claims

@@ -141,6 +141,10 @@ impl CloneSetMemories {
         self.0.with(key, |memory| memory.left.clone()).unwrap_or_default()
     }
 
+    pub(super) fn note_left(&self, key: &ObjectKey, id: &str) {
+        self.0.with(key, |memory| memory.left.insert(id.to_owned()));
+    }
+
     pub(super) fn keep_left(&self, key: &ObjectKey, left: BTreeSet<String>) {
         self.0.with(key, |memory| memory.left = left);
     }

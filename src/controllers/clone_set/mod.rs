@@ -29,7 +29,7 @@ use kube::{Api, ResourceExt, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{memory::CloneSetMemories, observe::CloneSetObjects};
-use super::{Context, Registration, Runner, Started, handling};
+use super::{Context, Registration, Runner, Started, handling, owned_text};
 use crate::{
     api::{
         apps::{
@@ -99,7 +99,9 @@ const POD_WORKERS: usize = 24;
 const KIND: (&str, &str) = (apps::GROUP, "CloneSet");
 
 const BY_UID: StoreIndex<CloneSet> = StoreIndex::new("UID", |set| set.metadata.uid.clone());
-const CLAIMS_BY_OWNER: StoreIndex<ClaimView> = StoreIndex::new("owner", |claim| claim.controller_uid.clone());
+const CLAIMS_BY_OWNER: StoreIndex<ClaimView> = StoreIndex::new("owner", |claim| {
+    Some(owned_text(claim.metadata.namespace.as_deref().unwrap_or_default(), claim.controller_uid.as_deref()?))
+});
 /// Claims that nobody controls, by namespace.
 const ORPHANED_CLAIMS: StoreIndex<ClaimView> =
     StoreIndex::new("orphaned", |claim| claim.metadata.namespace.clone().filter(|_| claim.controller_uid.is_none()));

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use super::{CLAIMS_BY_OWNER, CloneSetJob, Controller};
 use crate::{
     api::labels,
-    controllers::BY_CONTROLLER,
+    controllers::{BY_CONTROLLER, owned_text},
     domain::{
         kinds::clone_set::plan::{OwnMark, Pod},
         pod::{
@@ -62,14 +62,10 @@ impl Found {
 impl Controller {
     pub(super) fn see(&self, job: &CloneSetJob) -> CloneSetObjects {
         let now = clock::now();
-        let mut all = self.context.pods.by_index(&BY_CONTROLLER, &job.owner.uid);
-        // Whoever may create Pods or claims in another namespace can write the UID into them.
-        all.retain(|pod| pod.namespace() == &*job.key.namespace);
+        let owned = owned_text(&job.key.namespace, &job.owner.uid);
+        let all = self.context.pods.by_index(&BY_CONTROLLER, &owned);
         let (views, inactive): (Vec<_>, Vec<_>) = all.into_iter().partition(|pod| pod.is_active());
-        let is_own = |claim: &ClaimView| {
-            !claim.is_deleting() && claim.metadata.namespace.as_deref() == Some(&*job.key.namespace)
-        };
-        let claims = self.claims.select_by_index(&CLAIMS_BY_OWNER, &job.owner.uid, is_own);
+        let claims = self.claims.select_by_index(&CLAIMS_BY_OWNER, &owned, |claim| !claim.is_deleting());
         let generation = job.clone_set.metadata.generation;
         let mut found = self.memories.take_found(&job.key);
         if found.generation != generation {

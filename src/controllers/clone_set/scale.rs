@@ -37,7 +37,7 @@ use crate::{
 const MOST_PER_PASS: usize = 128;
 
 pub(super) fn id_of(pod: &PodView) -> &str {
-    scale::instance_of(pod)
+    pod.labels.get(labels::INSTANCE_ID).unwrap_or_default()
 }
 
 impl Controller {
@@ -320,9 +320,7 @@ impl Controller {
         let claims: Vec<Arc<ClaimView>> = seen.claims.iter().filter(is_its_own).cloned().collect();
         let left = self.claim_control.delete_all(&claims).await.err();
         if left.is_some() {
-            let mut all = self.memories.left(&job.key);
-            all.insert(id.to_owned());
-            self.memories.keep_left(&job.key, all);
+            self.memories.note_left(&job.key, id);
         }
         Ok(left)
     }

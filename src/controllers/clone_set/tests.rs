@@ -709,11 +709,8 @@ async fn shortfall_12_a_pod_on_its_way_out_is_waited_for_when_its_claims_are_wan
     assert_eq!(made.len(), 2, "case 22: a new claim and a new Pod: {made:?}");
 }
 
-#[tokio::test]
-async fn case_25_a_pod_that_lost_its_label_is_let_go_and_replaced() {
-    let world = World::new();
-    world.put_clone_set(json!({}));
-    world.go_on().await;
+/// Somebody changes the label of the first Pod. Returns its path.
+fn lose_label(world: &World) -> String {
     let mut pod = world.pods()[0].clone();
     pod["metadata"]["labels"]["app"] = "other".into();
     let path = format!("{NAMESPACE}/{}", pod["metadata"]["name"].as_str().unwrap());
@@ -724,6 +721,15 @@ async fn case_25_a_pod_that_lost_its_label_is_let_go_and_replaced() {
         server.objects.insert(path.clone(), pod.clone());
     }
     world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    path
+}
+
+#[tokio::test]
+async fn case_25_a_pod_that_lost_its_label_is_let_go_and_replaced() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    let path = lose_label(&world);
     world.go_on().await;
     assert_eq!(lock(&world.server).objects[&path]["metadata"]["ownerReferences"], json!([]));
     assert_eq!(world.pods().len(), 3);
@@ -735,17 +741,9 @@ async fn a_pod_that_is_gone_when_it_is_to_be_let_go_is_no_failure() {
     let world = World::new();
     world.put_clone_set(json!({}));
     world.go_on().await;
-    let mut pod = world.pods()[0].clone();
-    pod["metadata"]["labels"]["app"] = "other".into();
+    let path = lose_label(&world);
     // Somebody has deleted it since, which no watch has brought yet.
-    let path = format!("{NAMESPACE}/{}", pod["metadata"]["name"].as_str().unwrap());
-    {
-        let mut server = lock(&world.server);
-        server.version += 1;
-        pod["metadata"]["resourceVersion"] = server.version.to_string().into();
-        server.objects.remove(&path);
-    }
-    world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
+    lock(&world.server).objects.remove(&path);
     world.settle().await.unwrap();
     assert_eq!(world.failures(), [""; 0]);
     assert_eq!(world.pods().len(), 2, "another one is made in its place");

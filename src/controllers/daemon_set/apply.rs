@@ -265,31 +265,25 @@ impl Controller {
             );
             self.common.pods.warning(&job.owner, "FailedDaemonPod", &message);
         }
-        match self.common.pods.delete_unless_held(view, &job.spec.lifecycle).await {
-            Ok(false) => Ok(false),
+        let deleted = self.common.delete(view, &job.spec.lifecycle).await;
+        match &deleted {
+            Ok(false) => {}
             Ok(true) => {
-                self.common.metrics.count(Write::Delete, true);
                 let now = clock::now().mono;
                 let node = view.node_meant();
                 self.common.memories.with(&job.key, |memory| {
                     memory.departures.insert(node.to_owned(), Departure::Otherwise);
-                });
-                self.common.memories.with(&job.key, |memory| match remember {
-                    Remember::Nothing => {}
-                    Remember::Failure(node) => memory.failures.1.note(node, now),
+                    if let Remember::Failure(node) = remember {
+                        memory.failures.1.note(node, now);
+                    }
                 });
                 self.common.pods.normal(&job.owner, "SuccessfulDelete", &format!("Deleted pod: {}", view.name()));
-                Ok(true)
             }
             Err(error) => {
-                self.common.metrics.count(Write::Delete, false);
-                self.common.pods.warning(
-                    &job.owner,
-                    "FailedDelete",
-                    &format!("Error deleting: {}: {error}", view.name()),
-                );
-                Err(error)
+                let message = format!("Error deleting: {}: {error}", view.name());
+                self.common.pods.warning(&job.owner, "FailedDelete", &message);
             }
         }
+        deleted
     }
 }

@@ -18,7 +18,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Context, Registration, Runner, Started, lock};
+use super::{Context, Registration, Runner, Started, lock, owned_text};
 use crate::{
     api::{
         apps::{
@@ -92,14 +92,13 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
     Started::new(controller.run(workers, shutdown))
 }
 
-/// Jobs by the UID of their list.
+/// Jobs by their list.
 const BY_LIST: StoreIndex<ImagePullJob> = StoreIndex::new("list", list_of);
 
 fn list_of(job: &ImagePullJob) -> Option<String> {
     let mut owners = job.metadata.owner_references.iter().flatten();
-    owners
-        .find(|owner| owner.controller == Some(true) && owner.kind == "ImageListPullJob")
-        .map(|owner| owner.uid.clone())
+    let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == "ImageListPullJob")?;
+    Some(owned_text(job.metadata.namespace.as_deref().unwrap_or_default(), &owner.uid))
 }
 
 fn list_key(job: &ImagePullJob) -> Option<ObjectKey> {
@@ -198,10 +197,11 @@ impl Controller {
         self.record(&list, plan.status, now).await
     }
 
-    /// The jobs of a list. Whoever may create jobs in another namespace can write its UID into them.
+    /// The jobs of a list.
     fn children(&self, list: &ImageListPullJob) -> Vec<Arc<ImagePullJob>> {
-        let is_here = |job: &ImagePullJob| job.metadata.namespace == list.metadata.namespace;
-        self.jobs.select_by_index(&BY_LIST, list.metadata.uid.as_deref().unwrap_or_default(), is_here)
+        let [namespace, uid] =
+            [&list.metadata.namespace, &list.metadata.uid].map(|text| text.as_deref().unwrap_or_default());
+        self.jobs.by_index(&BY_LIST, &owned_text(namespace, uid))
     }
 
     /// How long ago the list ended, if it has.

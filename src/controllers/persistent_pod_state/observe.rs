@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Controller, is_ready};
 use crate::{
     api::apps::persistent_pod_state::PodState,
-    controllers::BY_CONTROLLER,
+    controllers::{BY_CONTROLLER, owned_text},
     domain::kinds::persistent_pod_state::{
         plan::{self, NodeFacts, Notes, PlacedPod, StateFacts, StateTargetView},
         spec::StateSpec,
@@ -41,9 +41,8 @@ impl Controller {
         let Some(uid) = target.as_ref().filter(|target| !target.is_going).map(|target| target.uid.clone()) else {
             return StateFacts { target, ..StateFacts::default() };
         };
-        let mut views = self.context.pods.by_index(&BY_CONTROLLER, &uid);
         let is_of = |pod: &PodView| pod.controller.as_deref().is_some_and(|owner| owner.is(&spec.group, &spec.kind));
-        views.retain(|pod| pod.namespace() == &*key.namespace && is_of(pod));
+        let views = self.context.pods.select_by_index(&BY_CONTROLLER, &owned_text(&key.namespace, &uid), is_of);
         let mut notes = self.notes(key, spec, &views).await;
         let placed = |pod: &Arc<PodView>| {
             let is_active = !pod.is_deleting() && !pod.is_finished();

@@ -19,7 +19,7 @@ pub use self::{
     single::{POD_WORKERS, Together},
     steps::{AboutStep, PodStep, Tried, Waves},
 };
-use super::{BY_CONTROLLER, BY_NAMESPACE, Context};
+use super::{BY_CONTROLLER, BY_NAMESPACE, Context, owned_text};
 use crate::{
     budgets::refusals::Refusals,
     domain::workload::{owner::OwnerRef, status::Progress, steps::Wait},
@@ -117,15 +117,15 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         self.memories.with(key, |memory| f(memory.as_mut())).unwrap_or_default()
     }
 
-    /// The Pods that a set controls. Whoever may create Pods in another namespace can write the set's UID into them.
+    /// The Pods that a set controls.
     pub fn owned(&self, owner: &OwnerRef) -> Vec<Arc<PodView>> {
         self.owned_that(owner, |_| true)
     }
 
     /// Those of them that fit.
     pub fn owned_that(&self, owner: &OwnerRef, fits: impl Fn(&PodView) -> bool) -> Vec<Arc<PodView>> {
-        let is_one = |pod: &PodView| fits(pod) && pod.namespace() == owner.namespace && owner.controls(pod);
-        self.context.pods.select_by_index(&BY_CONTROLLER, &owner.uid, is_one)
+        let is_one = |pod: &PodView| fits(pod) && owner.controls(pod);
+        self.context.pods.select_by_index(&BY_CONTROLLER, &owned_text(&owner.namespace, &owner.uid), is_one)
     }
 
     /// Why a set steps aside: a built-in object of the same kind and name selects its Pods, or the other way round, and both

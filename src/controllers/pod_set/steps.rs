@@ -224,6 +224,18 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         }
     }
 
+    /// Deletes a Pod, and counts that. False: it stays, its hook has taken hold of it again.
+    ///
+    /// # Errors
+    /// Those of the API server, but 404 and 409.
+    pub async fn delete(&self, view: &PodView, hooks: &Lifecycle) -> kube::Result<bool> {
+        let deleted = self.pods.delete_unless_held(view, hooks).await;
+        if !matches!(deleted, Ok(false)) {
+            self.metrics.count(Write::Delete, deleted.is_ok());
+        }
+        deleted
+    }
+
     /// What came of a step that the budgets of its Pod do not let be taken. None: they do.
     async fn kept_by_budgets(
         &self,

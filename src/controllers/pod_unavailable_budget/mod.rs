@@ -26,7 +26,7 @@ use kube::{
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 
-use super::{BY_CONTROLLER, BY_NAMESPACE, Context, Registration, Runner, Started, handling, lock};
+use super::{BY_CONTROLLER, BY_NAMESPACE, Context, Registration, Runner, Started, handling, lock, owned_text};
 use crate::{
     api::{
         crr::ContainerRecreateRequest,
@@ -312,9 +312,7 @@ impl Controller {
         following.resolve(key, members);
         let selector = match members {
             Members::Scope(Scope::Owner(uid), _) => {
-                // Whoever may create Pods in another namespace can write the UID into them.
-                let is_here = |pod: &PodView| pod.namespace() == &*key.namespace;
-                return store.select_by_index(&BY_CONTROLLER, uid, is_here);
+                return store.by_index(&BY_CONTROLLER, &owned_text(&key.namespace, uid));
             }
             Members::Selector(selector)
             | Members::Scope(Scope::Labels(selector) | Scope::Deployment(_, selector), _) => selector,

@@ -250,8 +250,8 @@ impl Controller {
         Periods::of(all)
     }
 
-    /// The fewer copies there are, the more often each is looked at: those plan anew whose next look was planned when there were
-    /// many more.
+    /// Has ResourceDistributions planned anew whose next look is late by now, because there were many more copies when it was
+    /// planned.
     fn wake_late(&self) {
         let period = self.periods().copies;
         for distribution in self.distributions.list() {
@@ -295,12 +295,12 @@ impl Controller {
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let there = || self.distributions.get(key).filter(|object| !object.is_deleting());
-        let object = there().filter(|object| {
+        let object = there();
+        if let Some(object) = &object {
             self.memories.enter(key, object.uid());
-            there().is_some()
-        });
-        let Some(object) = object else {
-            // Its copies are no longer looked at, and what is remembered of them would count for ever.
+        }
+        // It may have gone before that: what is remembered of its copies, which nobody looks at any more, would count for ever.
+        let Some(object) = object.filter(|_| there().is_some()) else {
             self.memories.forget(key);
             return Ok(Requeue::Await);
         };

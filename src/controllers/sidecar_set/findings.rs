@@ -27,8 +27,8 @@ pub(super) enum PodFinding {
 }
 
 struct Known {
-    /// As it was. Held weakly: no other one gets its address, and what it holds can go.
-    pod: Weak<PodView>,
+    /// Keeps the address of the Pod from being given to another one; what the Pod holds can go.
+    _pod: Weak<PodView>,
     kubelet_minor: Option<u32>,
     found: PodFinding,
 }
@@ -38,6 +38,7 @@ struct Known {
 pub(super) struct Findings {
     /// Which spec of the SidecarSet they hold for.
     version: SpecVersion,
+    /// By address: each version of a Pod has its own.
     known: HashMap<usize, Known>,
     /// The last one: most Pods have the same.
     revision: Arc<str>,
@@ -61,9 +62,8 @@ impl Findings {
 
     /// What was found of a Pod that is as it was, on a kubelet that is too.
     pub(super) fn take_of(&mut self, pod: &Arc<PodView>, kubelet_minor: Option<u32>) -> Option<PodFinding> {
-        let is_same =
-            |known: &Known| std::ptr::eq(known.pod.as_ptr(), Arc::as_ptr(pod)) && known.kubelet_minor == kubelet_minor;
-        self.known.remove(&address(pod)).filter(is_same).map(|known| known.found)
+        let known = self.known.remove(&address(pod))?;
+        (known.kubelet_minor == kubelet_minor).then_some(known.found)
     }
 
     /// Judges a Pod anew.
@@ -72,16 +72,16 @@ impl Findings {
         if !seen.is_managed(spec) {
             return PodFinding::NotManaged;
         }
-        let judged = seen.judge(spec);
-        if *judged.revision != *self.revision {
-            self.revision = judged.revision.as_str().into();
+        let revision = seen.revision(spec);
+        if *revision != *self.revision {
+            self.revision = revision.into();
         }
-        PodFinding::Managed(judged.finding(), self.revision.clone())
+        PodFinding::Managed(seen.find(spec), self.revision.clone())
     }
 
     /// For the next pass.
     pub(super) fn keep(&mut self, pod: &Arc<PodView>, kubelet_minor: Option<u32>, found: PodFinding) {
-        self.known.insert(address(pod), Known { pod: Arc::downgrade(pod), kubelet_minor, found });
+        self.known.insert(address(pod), Known { _pod: Arc::downgrade(pod), kubelet_minor, found });
     }
 }
 

@@ -11,7 +11,9 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
-use crate::{api::apps::sidecar_set::SidecarSet, domain::kinds::sidecar_set::matching::Aim};
+use crate::{
+    api::apps::sidecar_set::SidecarSet, domain::kinds::sidecar_set::matching::Aim, runtime::guarded::identity,
+};
 
 /// A SidecarSet as the store holds it.
 #[derive(Clone, Debug, Default, Resource)]
@@ -99,18 +101,14 @@ impl<'de> Deserialize<'de> for StoredSidecarSet {
             metadata.remove("managedFields");
         }
         let meta = &object["metadata"];
-        let text = |member: &str| meta[member].as_str().map(str::to_owned);
         let time = |member: &str| -> Result<Option<Time>, D::Error> {
             Option::<Time>::deserialize(&meta[member]).map_err(D::Error::custom)
         };
         let metadata = ObjectMeta {
-            name: text("name"),
-            uid: text("uid"),
-            resource_version: text("resourceVersion"),
             generation: meta["generation"].as_i64(),
             creation_timestamp: time("creationTimestamp")?,
             deletion_timestamp: time("deletionTimestamp")?,
-            ..ObjectMeta::default()
+            ..identity(&object)
         };
         let mut marks = DefaultHasher::new();
         [&meta["labels"], &meta["annotations"]].map(Value::to_string).hash(&mut marks);

@@ -211,7 +211,8 @@ impl Controller {
             let node = self.context.nodes.get(&pod.node_name);
             let is_node_unknown = node.is_none() && !pod.node_name.is_empty();
             let kubelet_minor = node.and_then(|node| node.kubelet_minor);
-            let found = match before.take_of(&pod, kubelet_minor) {
+            let known = if is_node_unknown { None } else { before.take_of(&pod, kubelet_minor) };
+            let found = match known {
                 Some(found) => found,
                 None => {
                     let seen = seen(&pod, &spec.name, kubelet_minor, is_node_unknown);
@@ -221,23 +222,20 @@ impl Controller {
                     findings.find(seen, spec)
                 }
             };
-            let judged = match &found {
-                // It is nobody's then.
-                PodFinding::Unreadable => {
-                    observed.uninjected += 1;
-                    None
-                }
-                PodFinding::NotManaged => None,
-                PodFinding::Managed(finding, revision) => Some(Judged::again(&pod, *finding, revision)),
-            };
-            if let Some(mut judged) = judged {
-                // Names are unique in a namespace only.
-                judged.facts.name = key_of(&pod);
-                observed.pods.insert(judged.facts.name.clone(), pod.clone());
-                observed.judged.push(judged);
-            }
             if !is_node_unknown {
-                findings.keep(&pod, kubelet_minor, found);
+                findings.keep(&pod, kubelet_minor, found.clone());
+            }
+            match found {
+                // It is nobody's then.
+                PodFinding::Unreadable => observed.uninjected += 1,
+                PodFinding::NotManaged => {}
+                PodFinding::Managed(finding, revision) => {
+                    let mut judged = Judged::of(&pod, finding, &revision);
+                    // Names are unique in a namespace only.
+                    judged.facts.name = key_of(&pod);
+                    observed.pods.insert(judged.facts.name.clone(), pod);
+                    observed.judged.push(judged);
+                }
             }
         }
         self.memories.with(&job.key, |memory| memory.findings = findings);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Controller, Job, metrics::Repaired, observe::Observed};
 use crate::{
     budgets::refusals::{Refusals, Verdict},
-    controllers::BY_CONTROLLER,
+    controllers::{BY_CONTROLLER, owned_text},
     domain::{
         budgets::unavailable::Operation,
         kinds::sidecar_set::{
@@ -194,8 +194,7 @@ impl Controller {
                 pass.look_after(Some(PAUSE));
                 continue;
             }
-            let mut pods = self.context.pods.by_index(&BY_CONTROLLER, &owner.1);
-            pods.retain(|pod| pod.namespace() == owner.0);
+            let pods = self.context.pods.by_index(&BY_CONTROLLER, &owned_text(&owner.0, &owner.1));
             let members: Vec<Member> = pods.iter().map(|pod| member(pod, lacking)).collect();
             let had_place = progress.is_under_way() && !progress.is_stuck(now);
             let step = progress.step(&members, now);

@@ -267,19 +267,15 @@ impl Controller {
     /// False: it stays, its hook has taken hold of it again.
     async fn delete(&self, job: &Job, view: &PodView) -> kube::Result<bool> {
         let message = |what: &str| format!("delete Pod {} in StatefulSet {} {what}", view.name(), job.spec.name);
-        match self.common.pods.delete_unless_held(view, &job.spec.lifecycle).await {
-            Ok(false) => Ok(false),
-            Ok(true) => {
-                self.common.metrics.count(Write::Delete, true);
-                self.common.pods.normal(&job.owner, "SuccessfulDelete", &message("successful"));
-                Ok(true)
-            }
+        let deleted = self.common.delete(view, &job.spec.lifecycle).await;
+        match &deleted {
+            Ok(false) => {}
+            Ok(true) => self.common.pods.normal(&job.owner, "SuccessfulDelete", &message("successful")),
             Err(error) => {
-                self.common.metrics.count(Write::Delete, false);
                 self.common.pods.warning(&job.owner, "FailedDelete", &message(&format!("failed error: {error}")));
-                Err(error)
             }
         }
+        deleted
     }
 
     async fn patch_claim(&self, seen: &Seen, name: &str, mut patch: Value) -> kube::Result<Tried> {

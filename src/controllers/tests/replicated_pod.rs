@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::super::{Context, fake::Server, in_memory};
+use super::super::{BY_CONTROLLER, Context, fake::Server, in_memory, owned_text};
 use crate::{
     api::labels,
     domain::workload::{
@@ -131,7 +131,7 @@ impl Controller {
         let owner = OwnerRef::of(object.as_ref());
         self.memories.enter(key, &owner.uid);
         let (update, collisions, known) = self.resolve(key, &object, &owner).await?;
-        let pods = || self.context.pods.by_index(&crate::controllers::BY_CONTROLLER, &owner.uid);
+        let pods = || self.context.pods.by_index(&BY_CONTROLLER, &owned_text(&owner.namespace, &owner.uid));
         let plan = plan(&owner.name, object.spec.replicas, &pods(), &update);
         let mut pass = Pass::default();
         let made = each(plan.create, |name| self.create(&object, &owner, name, &update)).await;

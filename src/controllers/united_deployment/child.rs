@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{apps, group_of, labels},
-    controllers::deployment_of,
+    controllers::{deployment_of, owned_text},
     domain::{
         kinds::united_deployment::{child::ChildSeen, spec::ChildKind},
         workload::owner::OwnerRef,
@@ -100,7 +100,10 @@ fn owner_key(metadata: &ObjectMeta) -> Option<ObjectKey> {
 }
 
 fn by_owner<K: OfKind>() -> StoreIndex<Child<K>> {
-    StoreIndex::new("UnitedDeployment", |child| united_owner(&child.metadata).map(|owner| owner.uid.clone()))
+    StoreIndex::new("UnitedDeployment", |child| {
+        let namespace = child.metadata.namespace.as_deref().unwrap_or_default();
+        united_owner(&child.metadata).map(|owner| owned_text(namespace, &owner.uid))
+    })
 }
 
 /// The subset of a workload: by its selector, which nobody can change. Its label can be taken off or overwritten: it says
@@ -149,9 +152,7 @@ impl<K: OfKind> OneKind<K> {
     }
 
     fn of(&self, owner: &OwnerRef) -> Vec<ChildSeen> {
-        // Whoever may create workloads in another namespace can write the UID into them.
-        let is_here = |child: &Child<K>| child.metadata.namespace.as_deref() == Some(owner.namespace.as_str());
-        let all = self.store.select_by_index(&by_owner(), &owner.uid, is_here);
+        let all = self.store.by_index(&by_owner(), &owned_text(&owner.namespace, &owner.uid));
         all.iter().map(|child| seen(child.as_ref())).collect()
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Controller, UnitedJob};
 use crate::{
     api::labels,
-    controllers::{BY_CONTROLLER, BY_DEPLOYMENT, deployment_text},
+    controllers::{BY_CONTROLLER, BY_DEPLOYMENT, deployment_text, owned_text},
     domain::{
         kinds::united_deployment::{
             child::ChildSeen,
@@ -61,9 +61,7 @@ impl Controller {
     /// The Pods of a workload. Those of a Deployment belong to its ReplicaSets, which have its name.
     pub(super) fn pods_of(&self, job: &UnitedJob, child: &ChildSeen) -> Vec<Arc<PodView>> {
         if child.kind != Some(ChildKind::Deployment) {
-            // Whoever may create Pods in another namespace can write the UID into them.
-            let is_here = |pod: &PodView| pod.namespace() == &*job.key.namespace;
-            return self.context.pods.select_by_index(&BY_CONTROLLER, &child.uid, is_here);
+            return self.context.pods.by_index(&BY_CONTROLLER, &owned_text(&job.key.namespace, &child.uid));
         }
         let Ok(selector) = Selector::of(&make::selector(&job.spec, &child.subset)) else { return Vec::new() };
         let text = deployment_text(&job.key.namespace, &child.name);

@@ -20,7 +20,7 @@ use crate::{
         group_of, labels,
         wr::{TargetRef, WorkloadRestart},
     },
-    controllers::{BY_CONTROLLER, BY_NAMESPACE, BY_SIDECAR_SET},
+    controllers::{BY_CONTROLLER, BY_NAMESPACE, BY_SIDECAR_SET, owned_text},
     domain::{
         budgets::disruption::Budget,
         kinds::{
@@ -199,10 +199,7 @@ impl Controller {
             all.filter(|pod| fits(pod)).collect::<Vec<_>>()
         };
         let mut pods = match whose {
-            Whose::Scope(Scope::Owner(uid)) => {
-                let owned = self.context.pods.by_index(&BY_CONTROLLER, uid).into_iter();
-                owned.filter(|pod| pod.namespace() == namespace).collect()
-            }
+            Whose::Scope(Scope::Owner(uid)) => self.context.pods.by_index(&BY_CONTROLLER, &owned_text(&namespace, uid)),
             Whose::Scope(Scope::Deployment(_, selector)) => select(&|pod| {
                 let is_replica_set = pod.controller.as_ref().is_some_and(|owner| owner.kind == "ReplicaSet");
                 is_replica_set && selector.matches(&pod.labels)

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{BY_SPREAD, Controller, SetOpen, SetsSeen, SpreadMemory, Unread, spread_text, target::SpreadTargetView};
 use crate::{
     api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
-    controllers::BY_CONTROLLER,
+    controllers::{BY_CONTROLLER, owned_text},
     domain::kinds::workload_spread::{
         adopt::{self, Rooms},
         inject,
@@ -115,24 +115,23 @@ impl Controller {
         (now, pass): (Now, &mut Pass),
     ) -> kube::Result<Vec<Arc<PodView>>> {
         let store = &self.context.pods;
+        let owned = |uid: &str| store.by_index(&BY_CONTROLLER, &owned_text(&key.namespace, uid));
         let mut pods = match spec.target_kind {
             TargetKind::Deployment => {
                 let sets = self.replica_sets(key, target, (now, pass)).await?;
-                sets.iter().flat_map(|uid| store.by_index(&BY_CONTROLLER, uid)).collect()
+                sets.iter().flat_map(|uid| owned(uid)).collect()
             }
             TargetKind::Custom => {
                 // Between them and their Pods there may be other objects: the webhook has noted where the Pods belong.
-                let mut pods = store.by_index(&BY_CONTROLLER, &target.uid);
+                let mut pods = owned(&target.uid);
                 pods.extend(store.by_index(&BY_SPREAD, &spread_text(&key.namespace, &spec.name)));
                 pods
             }
-            _ => store.by_index(&BY_CONTROLLER, &target.uid),
+            _ => owned(&target.uid),
         };
         let mut seen = HashSet::new();
         pods.retain(|pod| {
-            pod.namespace() == &*key.namespace
-                && spec.filter.as_ref().is_none_or(|filter| filter.matches(&pod.labels))
-                && seen.insert(pod.uid().to_owned())
+            spec.filter.as_ref().is_none_or(|filter| filter.matches(&pod.labels)) && seen.insert(pod.uid().to_owned())
         });
         Ok(pods)
     }

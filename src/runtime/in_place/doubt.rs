@@ -10,7 +10,10 @@ use std::{
 use kube::core::Status;
 use tokio::sync;
 
-use crate::{k8s::time::doubled, runtime::lock};
+use crate::{
+    k8s::time::doubled,
+    runtime::{apply::code, lock},
+};
 
 /// How long a refusal is remembered: longer than the longest pause between two passes over a workload.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -81,7 +84,7 @@ impl Doubts {
         let (times, not_before) = earlier.map_or((0, now), |earlier| (earlier.times, earlier.not_before));
         let (times, not_before) = match was_out {
             true => (times + 1, now + pause(times)),
-            false if is_silence(status) => (times, not_before.max(now + SILENT_PAUSE)),
+            false if is_silence(error) => (times, not_before.max(now + SILENT_PAUSE)),
             false => (times, not_before),
         };
         let revision = tried.revision.to_owned();
@@ -107,7 +110,7 @@ impl Doubt {
     fn is_over(&self, now: Duration) -> bool {
         let mut pods = lock(&self.pods);
         pods.retain(|_, refused| {
-            let remembered = if is_silence(&refused.status) { SILENCE_REMEMBERED } else { REMEMBERED };
+            let remembered = if refused.is_silence() { SILENCE_REMEMBERED } else { REMEMBERED };
             now.saturating_sub(refused.at) < remembered.max(pause(refused.times))
         });
         pods.is_empty()
@@ -121,7 +124,7 @@ impl Doubt {
         waits.then(|| {
             let mut status = refused.status.clone();
             // Nothing is sent now, so nothing can have been done: it leaves its room to others, as after a refusal.
-            if is_silence(&status) {
+            if refused.is_silence() {
                 status.code = 403;
             }
             kube::Error::Api(status)
@@ -129,9 +132,18 @@ impl Doubt {
     }
 }
 
-/// Whether this is the answer of an API server whose webhook does not answer.
-fn is_silence(status: &Status) -> bool {
-    status.code >= 500
+impl Refused {
+    fn is_silence(&self) -> bool {
+        self.status.code == SILENCE
+    }
+}
+
+/// The code with which an API server answers while a webhook does not answer it.
+const SILENCE: u16 = 500;
+
+/// Whether a webhook did not answer.
+pub(super) fn is_silence(error: &kube::Error) -> bool {
+    code(error) == Some(SILENCE)
 }
 
 fn pause(times: u32) -> Duration {

@@ -155,7 +155,7 @@ impl Findings {
         self.0.push(Cause { field: field.into(), message: message.into() });
     }
 
-    fn all(&mut self, problems: Vec<InvalidField>) {
+    fn deny_all(&mut self, problems: Vec<InvalidField>) {
         for InvalidField { field, why } in problems {
             self.deny(field, why);
         }
@@ -164,7 +164,7 @@ impl Findings {
     fn selector(&mut self, selector: Option<&Value>) {
         const AT: &str = "spec.selector";
         match selector.filter(|selector| !selector.is_null()).map(LabelSelector::deserialize).transpose() {
-            Ok(parsed) => self.all(selector::problems(&parsed.unwrap_or_default(), AT)),
+            Ok(parsed) => self.deny_all(selector::problems(&parsed.unwrap_or_default(), AT)),
             Err(error) => self.deny(AT, format!("it is no label selector: {error}")),
         }
     }
@@ -268,7 +268,7 @@ impl Findings {
             }
             for (key, value) in labels.into_iter().flatten() {
                 let at = format!("{at}.labels[{key}]");
-                self.all(selector::label_problems(&at, key, &[value.as_str().unwrap_or_default()]));
+                self.deny_all(selector::label_problems(&at, key, &[value.as_str().unwrap_or_default()]));
                 if reserved::is_label(key) {
                     self.deny(at, reserved::key_message(&show(key)));
                 }

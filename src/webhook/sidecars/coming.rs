@@ -24,12 +24,12 @@ struct LetThrough {
 pub(super) struct Coming(watch::Sender<HashMap<Arc<str>, LetThrough>>);
 
 impl Coming {
-    /// Admission has let it through. `is_there`: it is as the watch has brought it, and no event comes unless it was another one
-    /// in between.
+    /// Admission has let it through. `is_there`: the watch has brought the same spec already. Nothing may be written then, and no
+    /// event follows, unless another spec was let through in between.
     pub(super) fn expect(&self, entry: Arc<Entry>, is_there: bool, now: Duration) {
         self.0.send_modify(|all| {
             all.retain(|_, coming| coming.until > now);
-            // With another spec than the one that may be waited for it comes after that.
+            // An entry of the same name is replaced: its event comes earlier.
             if all.contains_key(&entry.name) || (!is_there && all.len() < MOST) {
                 all.insert(entry.name.clone(), LetThrough { entry, until: now + LONGEST });
             }

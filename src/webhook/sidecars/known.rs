@@ -18,7 +18,7 @@ use crate::{
     },
     domain::kinds::sidecar_set::{claims, defaults, inject::PodLevel, matching::Aim, revision},
     k8s::{invalid::Invalid, pod::Labels},
-    runtime::watches::StoreIndex,
+    runtime::{guarded::identity, watches::StoreIndex},
 };
 
 /// A SidecarSet as injection needs it.
@@ -109,17 +109,6 @@ impl<'de> Deserialize<'de> for WireSidecarSet {
     }
 }
 
-/// Of the metadata only what identifies objects and their versions.
-fn identity(object: &Value) -> ObjectMeta {
-    let text = |member: &str| object["metadata"][member].as_str().map(str::to_owned);
-    ObjectMeta {
-        name: text("name"),
-        uid: text("uid"),
-        resource_version: text("resourceVersion"),
-        ..ObjectMeta::default()
-    }
-}
-
 /// A Namespace with its labels.
 #[derive(Clone, Debug)]
 pub(super) struct NamespaceView {
@@ -167,10 +156,7 @@ impl<'de> Deserialize<'de> for Versioned {
         let object = Value::deserialize(deserializer)?;
         let label = |key: &str| object["metadata"]["labels"][key].as_str().unwrap_or_default();
         Ok(Self {
-            metadata: ObjectMeta {
-                namespace: object["metadata"]["namespace"].as_str().map(str::to_owned),
-                ..identity(&object)
-            },
+            metadata: identity(&object),
             number: object["revision"].as_i64().unwrap_or_default(),
             text: Self::text_of(label(SIDECAR_SET_NAME), label(SIDECAR_SET_CUSTOM_VERSION)).into(),
         })

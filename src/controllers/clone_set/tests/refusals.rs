@@ -373,17 +373,22 @@ async fn while_updates_in_place_are_denied_no_pod_leaves_service_after_the_first
     assert_eq!(images(&world.pods()), ["i:2"; 6]);
 }
 
+/// Updates are denied no more: after a pause all six Pods get theirs.
+async fn all_are_updated_after(world: &World, pause: Duration) {
+    lock(&world.server).denied = None;
+    tokio::time::advance(pause).await;
+    go_on(world).await;
+    assert_eq!(images(&world.pods()), ["i:2"; 6]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_dry_runs_tell_nothing_a_pod_leaves_service_with_growing_pauses() {
     let world = denied(false).await;
     refused_for(&world, 64).await;
     let often = left_service(&world);
     assert!((6 * 4..=6 * 7).contains(&often), "each of six Pods after 1, 2, 4, 8, 16 and 32 seconds: {often}");
-    lock(&world.server).denied = None;
     // The last pause is 64 s.
-    tokio::time::advance(Duration::from_secs(64)).await;
-    go_on(&world).await;
-    assert_eq!(images(&world.pods()), ["i:2"; 6]);
+    all_are_updated_after(&world, Duration::from_secs(64)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -396,11 +401,8 @@ async fn while_a_webhook_for_updates_does_not_answer_no_pod_leaves_service_after
     refused_for(&world, 20).await;
     assert_eq!(left_service(&world), 0);
     assert_eq!((images(&world.pods()), world.status()["availableReplicas"].clone()), (vec!["i:1"; 6], json!(6)));
-    lock(&world.server).denied = None;
     // A Pod whose dry run was not answered has a pause.
-    tokio::time::advance(Duration::from_secs(30)).await;
-    go_on(&world).await;
-    assert_eq!(images(&world.pods()), ["i:2"; 6]);
+    all_are_updated_after(&world, Duration::from_secs(30)).await;
 }
 
 #[tokio::test(start_paused = true)]

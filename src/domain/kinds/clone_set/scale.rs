@@ -12,15 +12,12 @@ use super::{
     spec::{Invalid, Spec},
 };
 use crate::{
-    api::{
-        apps::{lifecycle::Lifecycle, strategies::UpdateType},
-        labels,
-    },
+    api::apps::{lifecycle::Lifecycle, strategies::UpdateType},
     domain::pod::{
         lifecycle::{LifecycleRules as _, State},
         order::{self, Candidate},
     },
-    k8s::{pod::PodView, revision},
+    k8s::revision,
 };
 
 /// Something about one Pod, which is named, that is not wanted any more.
@@ -146,11 +143,6 @@ pub fn as_if_cancelled(spec: &Spec, pods: &[Arc<Pod>], refused: &[Cancel]) -> Ve
         None => pod.clone(),
     };
     pods.iter().map(done).collect()
-}
-
-/// The id that a Pod shares with its claims, or empty.
-pub fn instance_of(pod: &PodView) -> &str {
-    pod.labels.get(labels::INSTANCE_ID).unwrap_or_default()
 }
 
 /// Marks of ours for revisions that are not wanted any more, and notes of marks that somebody has taken away. What users

@@ -102,7 +102,7 @@ pub struct Judged {
     pub upgradable: Option<bool>,
 }
 
-/// What a judgement says that does not stand in the Pod itself: enough for the next one while Pod and SidecarSet are the same.
+/// What the notes of a Pod and its containers say. It holds while Pod, kubelet and SidecarSet are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     standing: Standing,
@@ -115,21 +115,8 @@ pub struct Finding {
 }
 
 impl Judged {
-    /// What another judgement of the same Pod needs, beside the revision.
-    pub fn finding(&self) -> Finding {
-        Finding {
-            standing: self.standing,
-            is_ready: self.is_ready,
-            was_updated: self.was_updated,
-            was_unavailable: self.was_unavailable,
-            is_selected: self.is_selected,
-            needs_reset: self.needs_reset,
-            upgradable: self.upgradable,
-        }
-    }
-
-    /// The same judgement again.
-    pub fn again(view: &PodView, finding: Finding, revision: &str) -> Self {
+    /// Puts together what was found of a Pod, the revision that was noted on it, and what the Pod itself says.
+    pub fn of(view: &PodView, finding: Finding, revision: &str) -> Self {
         let is_in_service = is_in_service(view);
         let Finding { standing, is_ready, was_updated, was_unavailable, is_selected, needs_reset, upgradable } =
             finding;
@@ -196,6 +183,16 @@ impl<'a> SidecarPod<'a> {
 
     /// Judges a Pod that [`Self::is_managed`].
     pub fn judge(&self, spec: &Spec) -> Judged {
+        Judged::of(self.view, self.find(spec), self.revision(spec))
+    }
+
+    /// The revision that was noted on it, or empty.
+    pub fn revision(&self, spec: &Spec) -> &str {
+        self.notes.hashes.get(&spec.name).map(|note| note.controller_revision.as_str()).unwrap_or_default()
+    }
+
+    /// What its notes and containers say.
+    pub fn find(&self, spec: &Spec) -> Finding {
         let names: Vec<String> = spec.sidecars.iter().flat_map(Sidecar::names).collect();
         let is_in_service = is_in_service(self.view);
         let is_consistent = names.iter().all(|name| self.is_consistent(spec, name));
@@ -206,8 +203,7 @@ impl<'a> SidecarPod<'a> {
         let twins_rest =
             spec.sidecars.iter().all(|sidecar| self.resting(spec, sidecar).is_none_or(|resting| resting.is_empty));
         let last = self.last_update(spec);
-        let note = self.notes.hashes.get(&spec.name);
-        let standing = match note {
+        let standing = match self.notes.hashes.get(&spec.name) {
             Some(note) if note.hash == spec.hashes.hash => Standing::Updated,
             _ => match self.refusal(spec) {
                 Some(why) => Standing::NotUpgradable(why),
@@ -215,16 +211,13 @@ impl<'a> SidecarPod<'a> {
                 None => Standing::Waiting,
             },
         };
-        Judged {
-            facts: facts(self.view, is_in_service),
+        Finding {
             standing,
             is_ready: is_in_service && is_consistent && twins_rest,
-            is_in_service,
             was_updated: last.is_some(),
             was_unavailable: last.is_some_and(|last| last.found_it_down(self.view.ready_since)),
             is_selected: self.is_selected(spec),
             needs_reset: !twins_rest && self.may_reset(spec, is_in_service),
-            revision: note.map(|note| note.controller_revision.clone()).unwrap_or_default(),
             upgradable: self.upgradable(spec, standing),
         }
     }
