@@ -148,6 +148,9 @@ async fn a_deployment_keeps_its_ratio_when_it_is_scaled_down_and_rolled_out() ->
             costs.sort_unstable_by(|one, other| other.cmp(one));
             let kept = costs.iter().take(5).filter(|(_, subset)| *subset == "a").count();
             ensure!(costs.len() == 10 && kept == 2, "{costs:?}");
+            // Whatever its cost, a Pod that is not ready is deleted first.
+            let ready = pods.iter().filter(|pod| condition(pod, "Ready") == "True").count();
+            ensure!(ready == 10, "{ready} of 10 are ready");
             Ok(())
         })
         .await?;
