@@ -266,14 +266,12 @@ impl Server {
         let content = parts.headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if content == "application/strategic-merge-patch+json" {
             strategic(&mut after, &body);
-            let other = if of_status { "spec" } else { "status" };
-            after[other] = before[other].clone();
+            keep(if of_status { "spec" } else { "status" }, &before, &mut after);
         } else if content == "application/json-patch+json" {
             if !patched(&mut after, &body) {
                 return error(422);
             }
-            let other = if of_status { "spec" } else { "status" };
-            after[other] = before[other].clone();
+            keep(if of_status { "spec" } else { "status" }, &before, &mut after);
         } else if of_status {
             json_patch::merge(&mut after, &json!({"status": body["status"]}));
         } else {
@@ -297,6 +295,14 @@ impl Server {
             return (200, after);
         }
         (200, self.put(path, after))
+    }
+}
+
+/// A field is as it was before, or is not there.
+fn keep(field: &str, before: &Value, after: &mut Value) {
+    match before.get(field) {
+        Some(value) => after[field] = value.clone(),
+        None => drop(after.as_object_mut().unwrap().remove(field)),
     }
 }
 

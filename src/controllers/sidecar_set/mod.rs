@@ -27,6 +27,7 @@ mod versions;
 
 use std::{
     collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -100,9 +101,12 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "sidecarset-controller";
 /// When to look again for the node of a Pod that no watch has brought.
 const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
-/// Between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which are written a
-/// second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
+/// Between two passes while nothing is to be done with any Pod, at least: what Pods become changes counts alone, which are
+/// written a second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
 const AT_REST: Duration = Duration::from_secs(1);
+/// By how many milliseconds, at most, that is longer for some SidecarSets than for others: one Pod is news for all of its
+/// SidecarSets at once, and their passes would stay together.
+const APART: u64 = 1_000;
 
 struct Controller {
     context: Context,
@@ -148,10 +152,17 @@ struct SidecarMemory {
 
 impl SidecarMemory {
     /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
-    fn pause(&self, now: Duration) -> Duration {
-        let rest = self.rests_since.map_or(Duration::ZERO, |since| AT_REST.saturating_sub(now.saturating_sub(since)));
-        wake::pause(self.pods).max(rest)
+    fn pause(&self, name: &str, now: Duration) -> Duration {
+        let left = self.rests_since.map_or(Duration::ZERO, |since| rest(name).saturating_sub(now.saturating_sub(since)));
+        wake::pause(self.pods).max(left)
     }
+}
+
+/// [`AT_REST`], and up to [`APART`] more: always the same for one name.
+fn rest(name: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    AT_REST + Duration::from_millis(hasher.finish() % APART)
 }
 
 /// A SidecarSet in one pass.

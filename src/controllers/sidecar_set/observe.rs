@@ -147,7 +147,7 @@ impl Controller {
     /// Has a SidecarSet looked at again for news of a Pod.
     fn wake(&self, key: ObjectKey) {
         let now = clock::now().mono;
-        match self.memories.with(&key, |memory| memory.pause(now)).unwrap_or_default() {
+        match self.memories.with(&key, |memory| memory.pause(&key.name, now)).unwrap_or_default() {
             Duration::ZERO => self.queue.add(key),
             pause => self.queue.add_after(key, pause),
         }
