@@ -153,7 +153,8 @@ struct SidecarMemory {
 impl SidecarMemory {
     /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
     fn pause(&self, name: &str, now: Duration) -> Duration {
-        let left = self.rests_since.map_or(Duration::ZERO, |since| rest(name).saturating_sub(now.saturating_sub(since)));
+        let left =
+            self.rests_since.map_or(Duration::ZERO, |since| rest(name).saturating_sub(now.saturating_sub(since)));
         wake::pause(self.pods).max(left)
     }
 }
