@@ -764,13 +764,14 @@ impl Cloud {
             log: Vec::new(),
             serving: self.serving.clone(),
             guarded,
-            refused: lock(&self.refused).ever.clone(),
+            refused: BTreeSet::new(),
             is_webhook_dead: lock(&self.around).is_dead,
             may_refuse: self.budget.is_some() || !lock(&self.server).faults.is_empty(),
         };
         lock(&self.log).clear();
         let next = self.controller.reconcile(&key).await;
         pass.log = std::mem::take(&mut *lock(&self.log));
+        pass.refused = lock(&self.refused).ever.clone();
         let is_at_once = next.as_ref().is_ok_and(|next| *next == Requeue::After(Duration::ZERO));
         self.passes_at_once = if is_at_once { self.passes_at_once + 1 } else { 0 };
         if self.passes_at_once > 100 {

@@ -349,7 +349,7 @@ pub(super) struct PassSeen {
     pub(super) serving: BTreeMap<(String, String), String>,
     /// Keys of Pods that may not be taken out of service.
     pub(super) guarded: BTreeSet<String>,
-    /// Keys of Pods of which a write was refused.
+    /// Keys of Pods of which a write was refused, in this pass or before.
     pub(super) refused: BTreeSet<String>,
     pub(super) is_webhook_dead: bool,
     /// Whether a budget or a fault of the API server may have kept any of the Pods as they are.
@@ -632,8 +632,16 @@ impl Course<'_> {
         ask(set.selects(&was.app, &was.namespace, &self.pass.teams), "is evicted, and the SidecarSet is not for it");
         ask(was.is_replaced, "is evicted, and nobody makes another one");
         ask(!(was.serves && self.pass.guarded.contains(&was.key)), "is evicted, and its budget allows nothing");
-        let others = self.pass.log.iter().filter(|event| matches!(event, Event::Evicted(_))).count();
-        ask(others <= 2, "is evicted together with another one of its controller");
+        let owner = |pod: &Value| {
+            let metadata = &pod["metadata"];
+            (metadata["namespace"].clone(), metadata["ownerReferences"][0]["uid"].clone())
+        };
+        let evicted = self.pass.log.iter().filter_map(|event| match event {
+            Event::Evicted(pod) => Some(owner(pod)),
+            _ => None,
+        });
+        let of_its_controller = evicted.filter(|other| *other == owner(pod)).count();
+        ask(of_its_controller == 1, "is evicted together with another one of its controller");
         wrongs
     }
 
@@ -644,7 +652,7 @@ impl Course<'_> {
     }
 
     /// Pods that are updated while others wait that come before them. What a budget or the API server refuses leaves its place to
-    /// the next one, and what is spread over the others is in another order.
+    /// the next one and is tried after the others, and what is spread over the others is in another order.
     fn out_of_turn(&self, acts: &mut Acts) -> Vec<String> {
         if self.set.rank == Rank::Any || self.set.scatters || self.pass.may_refuse {
             return Vec::new();
@@ -656,8 +664,9 @@ impl Course<'_> {
             Event::Deleted(_) | Event::Odd(_) => None,
         };
         let touched: BTreeSet<String> = self.pass.log.iter().filter_map(touched).collect();
-        let left: Vec<&Member> =
-            self.pass.knew.values().filter(|pod| self.waits(pod) && !touched.contains(&pod.key)).collect();
+        let is_left =
+            |pod: &&Member| self.waits(pod) && !touched.contains(&pod.key) && !self.pass.refused.contains(&pod.key);
+        let left: Vec<&Member> = self.pass.knew.values().filter(is_left).collect();
         let mut wrongs = Vec::new();
         for event in &self.pass.log {
             let Event::Wrote(before, after, _) = event else { continue };
