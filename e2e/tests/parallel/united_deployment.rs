@@ -210,10 +210,10 @@ async fn patches_and_numbers_that_do_not_fit_are_refused_by_field() -> Result<()
 }
 
 /// Subset `a` on nodes with a label, and `b` anywhere.
-fn placed(label: &str, adaptive: Value) -> Value {
+fn placed(member: &str, label: &str, adaptive: Value) -> Value {
     let term = json!({ "matchExpressions": [{ "key": label, "operator": "Exists" }] });
     let subsets = json!([{ "name": "a", "nodeSelectorTerm": term }, { "name": "b" }]);
-    united("cloneSetTemplate", vec![app("main")], subsets)
+    united(member, vec![app("main")], subsets)
         .with("/spec/topology/scheduleStrategy", json!({ "type": "Adaptive", "adaptive": adaptive }))
 }
 
@@ -229,7 +229,7 @@ fn schedulable<'o>(object: &'o Value, subset: &str) -> &'o str {
 #[tokio::test]
 async fn pods_that_find_no_place_are_made_in_other_subsets() -> Result<()> {
     in_namespace("united-adaptive", async |t| {
-        t.create(placed("no-such-label", json!({ "rescheduleCriticalSeconds": 5 }))).await?;
+        t.create(placed("cloneSetTemplate", "no-such-label", json!({ "rescheduleCriticalSeconds": 5 }))).await?;
         let moved = |o: &Value| schedulable(o, "a") == "False" && o.int("/status/readyReplicas") == 3;
         t.wait_for(UNITED, "web", "to have its Pods elsewhere", LONG, moved).await?;
         settled(t, 3).await?;
@@ -249,7 +249,8 @@ async fn pods_that_find_no_place_are_made_in_other_subsets() -> Result<()> {
 async fn a_subset_without_a_place_is_tried_again_and_takes_no_pod_that_runs() -> Result<()> {
     in_namespace("united-again", async |t| {
         let label = format!("e2e/{}", t.namespace);
-        t.create(placed(&label, json!({ "rescheduleCriticalSeconds": 3, "unschedulableDuration": 10 }))).await?;
+        let adaptive = json!({ "rescheduleCriticalSeconds": 3, "unschedulableDuration": 10 });
+        t.create(placed("cloneSetTemplate", &label, adaptive)).await?;
         // It may have been tried again meanwhile.
         let moved = |o: &Value| o.int("/status/subsetReplicas/b") == 3 && o.int("/status/readyReplicas") == 3;
         t.wait_for(UNITED, "web", "to have its Pods elsewhere", LONG, moved).await?;
@@ -278,36 +279,43 @@ async fn a_subset_without_a_place_is_tried_again_and_takes_no_pod_that_runs() ->
 
 #[tokio::test]
 async fn reserved_pods_keep_their_place_in_the_queue_and_others_stand_in_for_them() -> Result<()> {
-    in_namespace("united-reserved", async |t| {
-        const RESERVED: &str = "apps.kruise.io/united-deployment-reserved-pod";
-        let label = format!("e2e/{}", t.namespace);
-        let adaptive =
-            json!({ "rescheduleCriticalSeconds": 3, "unschedulableDuration": 5, "reserveUnschedulablePods": true });
-        t.create(placed(&label, adaptive)).await?;
-        let stand_in = |o: &Value| o.int("/status/reservedPods") == 3 && o.int("/status/readyReplicas") == 3;
-        let object = t.wait_for(UNITED, "web", "to have others for its Pods", LONG, stand_in).await?;
-        assert_eq!((object.int("/status/replicas"), schedulable(&object, "a")), (3, "False"), "{object:#}");
-        let selector = object.text("/status/labelSelector");
-        ensure!(selector.ends_with(&format!(",{RESERVED}=false")), "an autoscaler sees those that run: {selector}");
-        assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![3], vec![3]));
-        poll("the Pods to say which they are", LONG, async || {
-            let waiting = t.list("Pod", &format!("{SUBSET}=a,{RESERVED}=true")).await?.len();
-            let others = t.list("Pod", &format!("{SUBSET}=b,{RESERVED}=false")).await?.len();
-            ensure!((waiting, others) == (3, 3), "{waiting} wait, {others} stand in");
-            Ok(())
-        })
-        .await?;
-        let body = async {
-            t.kubectl(&["label", "node", NODE, &format!("{label}=yes")]).await?;
-            let back = |o: &Value| o.int("/status/reservedPods") == 0 && o.int("/status/subsetReplicas/a") == 3;
-            t.wait_for(UNITED, "web", "to have its Pods where they belong", LONG, back).await?;
-            settled(t, 3).await?;
-            assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![3], vec![0]));
-            Ok(())
-        };
-        restoring(body, async { t.kubectl(&["label", "node", NODE, &format!("{label}-")]).await.map(drop) }).await
+    in_namespace("united-reserved", async |t| others_stand_in(t, "cloneSetTemplate", "CloneSet").await).await
+}
+
+/// Of a Deployment nothing of ours controls the Pods: the manager labels them under the policy for Pods of others.
+#[tokio::test]
+async fn reserved_pods_of_deployments_keep_their_place_too() -> Result<()> {
+    in_namespace("united-reserved-deploy", async |t| others_stand_in(t, "deploymentTemplate", "Deployment").await).await
+}
+
+async fn others_stand_in(t: &Test, member: &str, kind: &str) -> Result<()> {
+    const RESERVED: &str = "apps.kruise.io/united-deployment-reserved-pod";
+    let label = format!("e2e/{}", t.namespace);
+    let adaptive =
+        json!({ "rescheduleCriticalSeconds": 3, "unschedulableDuration": 5, "reserveUnschedulablePods": true });
+    t.create(placed(member, &label, adaptive)).await?;
+    let stand_in = |o: &Value| o.int("/status/reservedPods") == 3 && o.int("/status/readyReplicas") == 3;
+    let object = t.wait_for(UNITED, "web", "to have others for its Pods", LONG, stand_in).await?;
+    assert_eq!((object.int("/status/replicas"), schedulable(&object, "a")), (3, "False"), "{object:#}");
+    let selector = object.text("/status/labelSelector");
+    ensure!(selector.ends_with(&format!(",{RESERVED}=false")), "an autoscaler sees those that run: {selector}");
+    assert_eq!((replicas(t, kind, "a").await?, replicas(t, kind, "b").await?), (vec![3], vec![3]));
+    poll("the Pods to say which they are", LONG, async || {
+        let waiting = t.list("Pod", &format!("{SUBSET}=a,{RESERVED}=true")).await?.len();
+        let others = t.list("Pod", &format!("{SUBSET}=b,{RESERVED}=false")).await?.len();
+        ensure!((waiting, others) == (3, 3), "{waiting} wait, {others} stand in");
+        Ok(())
     })
-    .await
+    .await?;
+    let body = async {
+        t.kubectl(&["label", "node", NODE, &format!("{label}=yes")]).await?;
+        let back = |o: &Value| o.int("/status/reservedPods") == 0 && o.int("/status/subsetReplicas/a") == 3;
+        t.wait_for(UNITED, "web", "to have its Pods where they belong", LONG, back).await?;
+        settled(t, 3).await?;
+        assert_eq!((replicas(t, kind, "a").await?, replicas(t, kind, "b").await?), (vec![3], vec![0]));
+        Ok(())
+    };
+    restoring(body, async { t.kubectl(&["label", "node", NODE, &format!("{label}-")]).await.map(drop) }).await
 }
 
 /// Without a source of metrics an autoscaler still keeps its bounds, and looks at the selector after that.

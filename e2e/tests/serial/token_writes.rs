@@ -53,6 +53,8 @@ const JOB: Kind = (KRUISE, "v1alpha1", "imagepulljobs", "ImagePullJob");
 const LIST_JOB: Kind = (KRUISE, "v1alpha1", "imagelistpulljobs", "ImageListPullJob");
 const EPHEMERAL: Kind = (KRUISE, "v1alpha1", "ephemeraljobs", "EphemeralJob");
 const BATCH_JOB: Kind = ("batch", "v1", "jobs", "Job");
+/// Whether a Pod of a UnitedDeployment is kept although it finds no place.
+const RESERVED: &str = "apps.kruise.io/united-deployment-reserved-pod";
 /// The image that a sidecar names itself.
 const EXITS: &str = "example.com/exit:1";
 const BROADCAST: Kind = (KRUISE, "v1beta1", "broadcastjobs", "BroadcastJob");
@@ -693,6 +695,14 @@ fn of_pods(w: &World) -> Vec<Case> {
         p("subset and its labels", true, web(), of_subset("example.com/zone")),
         p("subset and a label of the system", false, web(), of_subset("kubernetes.io/zone")),
         p("subset and its revision", false, web(), of_subset("pod-template-hash")),
+        p("reserved", true, web(), meta("labels", RESERVED, "true")),
+        p(
+            "reserved and another label",
+            false,
+            web(),
+            meta("labels", RESERVED, "true").with("/metadata/labels/app", "other"),
+        ),
+        p("reserved, in our namespace", false, format!("{SYSTEM}/{}", w.system), meta("labels", RESERVED, "true")),
         p("two digests", false, web(), with_image(format!("{}@evil.example/x{digest}", w.image))),
         p("another image", false, web(), with_image(format!("evil.example/{}{digest}", w.image))),
         p("another tag", false, web(), with_image(w.image.replace(":e2e", ":other"))),
