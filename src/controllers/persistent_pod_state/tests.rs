@@ -235,6 +235,64 @@ async fn shortfall_annotations_make_change_and_delete_an_object_and_the_set_is_f
     assert!(world.get(&format!("{STATES}db")).is_none());
 }
 
+/// What OpenKruise writes, by its wire format: none that it has written itself was recorded.
+#[tokio::test(start_paused = true)]
+async fn takeover_of_what_openkruise_writes_is_one_write_of_the_status() {
+    let version = |object: &Value| -> u64 { object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap() };
+    for is_generated in [false, true] {
+        let world = World::new();
+        for name in ["n1", "n2"] {
+            world.put(&format!("{NODES}{name}"), node(name, true));
+        }
+        let mut annotations = json!({});
+        if is_generated {
+            annotations = asks();
+            annotations["kruise.io/persistent-pod-annotations"] = IP.into();
+        }
+        let target = world.put(&format!("{SETS}db"), set(2, annotations));
+        world.pod("db-0", "n1", json!({IP: "10.0.0.5"}));
+        world.pod("db-1", "", json!({}));
+        let entry =
+            |on: &str, ip: &str| json!({"nodeName": on, "nodeTopologyLabels": {HOST: on}, "annotations": {IP: ip}});
+        let states = json!({"db-0": entry("n1", "10.0.0.5"), "db-1": entry("n2", "10.0.0.6")});
+        let mut object = state("db", json!({"status": {"observedGeneration": 1, "podStates": states}}));
+        if is_generated {
+            object["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet",
+                "name": "db", "uid": target["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true}]);
+        }
+        let path = format!("{STATES}db");
+        let before = world.put(&path, object);
+        let all = lock(&world.server).objects.clone();
+        world.settle("db").await;
+        let after = world.get(&path).unwrap();
+        assert_eq!((&after["spec"], &after["status"]["podStates"]), (&before["spec"], &before["status"]["podStates"]));
+        assert_eq!(version(&after), version(&before) + 1, "one write, of our conditions");
+        let mut others = lock(&world.server).objects.clone();
+        others.insert(path.clone(), all[&path].clone());
+        assert_eq!(others, all, "nothing else is written: no Pod");
+        tokio::time::advance(Duration::from_secs(120)).await;
+        world.settle("db").await;
+        assert_eq!(world.get(&path).unwrap(), after, "it rests");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shortfall_the_start_ordinal_decides_which_records_stay() {
+    let world = World::new();
+    world.put(&format!("{NODES}n1"), node("n1", true));
+    let mut target = set(2, json!({}));
+    target["spec"]["ordinals"] = json!({"start": 4});
+    world.put(&format!("{SETS}db"), target);
+    let entry = json!({"nodeName": "n1", "nodeTopologyLabels": {HOST: "n1"}});
+    let states = json!({"db-0": entry, "db-3": entry, "db-4": entry, "db-5": entry, "db-6": entry});
+    world.put(
+        &format!("{STATES}keep"),
+        state("keep", json!({"status": {"observedGeneration": 1, "podStates": states}})),
+    );
+    world.settle("keep").await;
+    assert_eq!(world.recorded("keep"), json!({"db-4": entry, "db-5": entry}));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_conflicts_is_tried_again() {
     let world = World::new();
