@@ -615,7 +615,7 @@ async fn spec_4_5_a_roll_out_ends_while_a_pod_waits_for_a_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_down_for_a_moment_is_not_given_up_because_an_older_roll_out_took_long() {
+async fn shortfall_reservation_treats_no_old_pod_as_timed_out_because_an_older_roll_out_took_long() {
     let mut wanted = reserving();
     let world = World::new("ns", "web");
     world.apply(wanted.clone());

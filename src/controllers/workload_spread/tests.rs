@@ -57,6 +57,10 @@ fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>, lives:
 
 /// Evictions delete Pods that are bound to no node: nothing else is ever evicted here.
 fn answer(server: &mut Server, parts: &Parts, body: &[u8]) -> (u16, Value) {
+    if parts.uri.path() == "/apis/db.example/v1" {
+        let resource = json!({"name": "dbs", "singularName": "", "namespaced": true, "kind": "Db", "verbs": []});
+        return (200, json!({"groupVersion": "db.example/v1", "resources": [resource]}));
+    }
     let Some(path) = parts.uri.path().strip_suffix("/eviction").filter(|_| parts.method == Method::POST) else {
         return server.answer(parts, body);
     };
@@ -693,6 +697,32 @@ async fn an_answer_that_a_change_of_the_target_has_overtaken_is_not_remembered()
     assert_eq!(is_remembered(&world), Some(false));
     world.reconcile("ws").await.unwrap();
     assert_eq!(is_remembered(&world), Some(true), "the next pass reads it again");
+}
+
+/// No watch follows such a kind, and here none of its Pods says that it has come or gone.
+#[tokio::test(start_paused = true)]
+async fn shortfall_the_creation_and_deletion_of_a_kind_by_configuration_are_noticed_within_30_s() {
+    let world = World::new();
+    let list = r#"{"workloads":[{"Group":"db.example","Version":"v1","Kind":"Db"}]}"#;
+    let map = json!({"metadata": {"name": "kruise-configuration"},
+        "data": {"WorkloadSpread_Watch_Custom_Workload_WhiteList": list}});
+    world.put("/api/v1/namespaces/kruise-system/configmaps/kruise-configuration", map);
+    let target = json!({"apiVersion": "db.example/v1", "kind": "Db", "name": "db"});
+    world.put(&format!("{SPREADS}ws"), spread(json!({"spec": {"targetRef": target}})));
+    let path = "/apis/db.example/v1/namespaces/ns/dbs/db";
+    let expect = async |wanted: &str| {
+        let Requeue::After(after) = world.settle("ws").await else { panic!("it looks again") };
+        assert_eq!(world.reason("ws"), wanted);
+        assert!(after <= Duration::from_secs(30), "{after:?}");
+        tokio::time::advance(after).await;
+    };
+    expect("Reconciling TargetMissing").await;
+    let db = json!({"apiVersion": "db.example/v1", "kind": "Db", "metadata": {"name": "db", "namespace": "ns"},
+        "spec": {"replicas": 2}});
+    world.put(path, db);
+    expect("Ready Spread").await;
+    lock(&world.server).remove(path);
+    expect("Reconciling TargetMissing").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -311,6 +311,41 @@ fn shortfall_ordinals_have_their_subsets_and_an_unschedulable_one_shifts_no_othe
     assert_eq!(of_ordinal(&limits[..2], &[true; 2], 3), None, "beyond all limits");
 }
 
+/// It takes its highest ordinals first: without costs those stay that belong to the first subsets.
+#[test]
+fn shortfall_a_statefulset_that_is_scaled_down_keeps_the_pods_of_its_first_subsets() {
+    for (limits, before, after) in [
+        ([json!(2), json!(2), Value::Null], [2, 2, 2], [2, 1, 0]),
+        ([json!(3), json!(1), Value::Null], [3, 1, 2], [3, 0, 0]),
+        ([json!(0), json!(4), json!(2)], [0, 4, 2], [0, 3, 0]),
+        ([json!(1), json!(1), json!(1)], [1, 1, 1], [1, 1, 1]),
+        ([Value::Null, json!(2), json!(2)], [6, 0, 0], [3, 0, 0]),
+    ] {
+        let spec = of_kind("StatefulSet", &limits);
+        let with = |replicas: i32| {
+            let subsets = (0..replicas).filter_map(|place| of_ordinal(&spec.limits(replicas), &[true; 3], place));
+            let mut counts = [0; 3];
+            subsets.for_each(|subset| counts[subset] += 1);
+            counts
+        };
+        assert_eq!((with(6), with(3)), (before, after), "{limits:?}");
+        assert_eq!(spec.shares(3), after, "as Pods that are placed one by one, {limits:?}");
+        assert!(planned(&spec, &spread_as(&[2, 2, 2]), 3, &WorkloadSpreadStatus::default()).costs.is_empty());
+    }
+}
+
+#[test]
+fn shortfall_the_simulation_flag_is_accepted_and_has_no_effect() {
+    let with = |flag: bool| {
+        let adaptive = json!({"disableSimulationSchedule": flag, "rescheduleCriticalSeconds": 30});
+        spread(json!({"subsets": [{"name": "a", "maxReplicas": 1}, {"name": "b"}],
+            "scheduleStrategy": {"type": "Adaptive", "adaptive": adaptive}}))
+    };
+    assert_eq!(SpreadSpec::of(&with(true)), SpreadSpec::of(&with(false)));
+    let stored = json!(with(true));
+    assert_eq!(stored["spec"]["scheduleStrategy"]["adaptive"]["disableSimulationSchedule"], true, "it stays");
+}
+
 #[test]
 fn c3_a_path_that_leads_nowhere_is_an_error() {
     let job = json!({"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 3}}, "list": [{"replicas": 2}], "text": "3"}});
