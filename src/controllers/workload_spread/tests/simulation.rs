@@ -2,7 +2,8 @@
 //! versions, have other clocks or are down, creations and deletions that are refused afterwards, limits and strategies that change,
 //! notes and costs that others take off, Pods that fail, nodes that are lost, refused writes, managers that end between two writes and
 //! start anew. No subset ever gets a Pod above its limit from the webhook; and once nothing stands in the way any more, every Pod
-//! runs, belongs to a subset, has its cost and is counted, and no record is left. Then nothing is written any more.
+//! runs, belongs to a subset, has its cost and is counted, every subset gets Pods, and no record is left. Then nothing is
+//! written any more.
 //!
 //! The controller is the real one, and new Pods go through the rule of the webhook. What surrounds them is played.
 
@@ -33,6 +34,8 @@ struct History {
     /// Creations are refused after the webhook.
     has_no_quota: bool,
     closed: BTreeSet<&'static str>,
+    /// Whether the status said last that subset a gets no Pods.
+    gets_none: bool,
     /// How far the clock of each replica of the webhook is ahead, in seconds. Where it is behind by more than a record lasts, a
     /// manager that starts takes a record for an old one.
     ahead: Vec<i64>,
@@ -73,6 +76,13 @@ fn zone_of(pod: &Value) -> Option<&str> {
     pod.pointer(required).and_then(Value::as_str)
 }
 
+/// What a status says of subset a: whether it gets Pods. Empty: nothing.
+fn schedulable(status: &Value) -> &str {
+    let conditions = status["subsetStatuses"][0]["conditions"].as_array();
+    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == "Schedulable");
+    found.map_or("", |condition| text(condition, "/status"))
+}
+
 fn wanted(set: &Value) -> usize {
     usize::try_from(set["spec"]["replicas"].as_u64().unwrap()).unwrap()
 }
@@ -93,6 +103,7 @@ impl History {
             webhook_is_down: false,
             has_no_quota: false,
             closed: BTreeSet::new(),
+            gets_none: false,
             ahead: (0..REPLICAS).map(|_| [-20, 0, 0, 20, 3600][random.below(5)]).collect(),
             has_budget: random.chance(25),
             refused: 0,
@@ -306,6 +317,37 @@ impl History {
         format!("{zone} is lost")
     }
 
+    /// The first zone has no room for longer than its Pods may wait, and those that it had are to be made anew.
+    async fn starve(&mut self, random: &mut Random) -> Result<String, String> {
+        (self.webhook_is_down, self.has_no_quota) = (false, false);
+        self.closed.insert("a");
+        for (path, _) in self.pods().iter().filter(|(_, pod)| text(pod, "/spec/nodeName") == "a") {
+            self.remove(path, random);
+        }
+        self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": MOST}}));
+        let end = clock::now().mono + Duration::from_secs(8);
+        for _ in 0..200 {
+            let left = end.saturating_sub(clock::now().mono);
+            if left.is_zero() {
+                break;
+            }
+            if let Step::Idle(after) = self.step(random).await? {
+                self.advance(after.unwrap_or(left).min(left).max(Duration::from_millis(1))).await;
+            }
+        }
+        Ok("a has no room for 8 s".into())
+    }
+
+    /// Notes that a subset that got no Pods gets them again.
+    fn note_recovery(&mut self) {
+        let spread = self.world.get(&format!("{SPREADS}ws")).unwrap();
+        let now = schedulable(&spread["status"]);
+        if self.gets_none && now == "True" {
+            self.note("closed subsets recovered");
+        }
+        self.gets_none = now == "False";
+    }
+
     /// There is room in a zone again.
     fn open(&mut self, zone: &'static str) {
         self.closed.remove(zone);
@@ -387,7 +429,7 @@ impl Driver for History {
     type Seen = Seen;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        Ok(match random.below(19) {
+        Ok(match random.below(20) {
             0..=2 => {
                 let replicas = random.below(MOST + 1);
                 self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": replicas}}));
@@ -452,6 +494,7 @@ impl Driver for History {
                 self.note("strategies");
                 format!("it is adaptive: {is_adaptive}")
             }
+            18 => return self.starve(random).await,
             _ => "nothing".into(),
         })
     }
@@ -500,6 +543,7 @@ impl Driver for History {
         };
         self.ready.remove(key);
         let result = self.world.controller.reconcile(key).await;
+        self.note_recovery();
         if *lock(&self.world.lives) == Some(0) {
             let said = format!("the manager has ended in its pass over {key}: {result:?}");
             self.note("managers that ended between writes");
@@ -602,6 +646,9 @@ impl Model for Promises {
                 missing.push(format!("a record is left: {subset:?}"));
             }
         }
+        if schedulable(&seen.spread["status"]) == "False" {
+            missing.push("subset a gets no Pods".into());
+        }
         let true_one = status.conditions.iter().find(|condition| condition.status == "True");
         if true_one.is_none_or(|condition| condition.type_ != "Ready") {
             missing.push(format!("it is not Ready: {true_one:?}"));
@@ -641,7 +688,8 @@ fn simulation_of_workload_spreads() {
         ("recorded deletions", 100),
         ("refused creations", 30),
         ("conflicts of the webhook", 10),
-        ("evicted", 1),
+        ("evicted", 5),
+        ("closed subsets recovered", 3),
         ("refused writes", 50),
         ("managers that started anew", 30),
         ("managers that ended between writes", 20),
@@ -654,13 +702,14 @@ fn simulation_of_workload_spreads() {
     ]);
 }
 
-const COUNTED: [&str; 15] = [
+const COUNTED: [&str; 16] = [
     "placed",
     "missed",
     "recorded deletions",
     "refused creations",
     "conflicts of the webhook",
     "evicted",
+    "closed subsets recovered",
     "refused writes",
     "managers that started anew",
     "managers that ended between writes",
