@@ -282,6 +282,7 @@ async fn takeover_of_recorded_objects_writes_to_no_workload_and_no_pod() {
     let writes = lock(&world.writes).clone();
     let of = |what: &str| writes.iter().filter(|write| write.contains(what)).count();
     assert_eq!((of("clonesets"), of("/pods")), (0, 0), "{writes:?}");
+    assert!(of("/status") <= 1, "its own: {writes:?}");
     let [revision] = &world.revisions()[..] else { panic!() };
     assert_eq!((&revision["data"], &revision["revision"]), (&recorded["revision"]["data"], &json!(1)));
     assert_eq!(revision["metadata"]["labels"], json!({"controller.kubernetes.io/hash": "b5dd48547"}));

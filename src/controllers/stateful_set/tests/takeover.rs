@@ -154,7 +154,9 @@ async fn takeover_of_sets_with_claims_touches_no_pod_no_claim_and_no_revision() 
         for _ in 0..3 {
             world.controller.reconcile(&ObjectKey::new("golden", "asts")).await.unwrap();
         }
-        for (method, path, body) in world.writes() {
+        let writes = world.writes();
+        assert!(writes.len() <= 1, "{} {policy}: {writes:?}", stage["stage"]);
+        for (method, path, body) in writes {
             assert!(path.ends_with("/statefulsets/asts/status"), "{} {policy}: {method} {path} {body}", stage["stage"]);
         }
         let status = lock(&world.server).objects[NAMESPACE]["status"].clone();
