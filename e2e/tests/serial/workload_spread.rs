@@ -1,12 +1,15 @@
-//! WorkloadSpread while no webhook answers: Pods are created without a subset, and get theirs when they run.
+//! WorkloadSpread while no webhook answers: Pods are created without a subset, and get theirs when they run. And with
+//! three replicas of the webhook.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::kit::{Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
 use serde_json::{Value, json};
 
 use crate::away::Member;
+use crate::{LONG, WEBHOOK};
 
 const SPREAD: &str = "WorkloadSpread";
 const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
@@ -72,4 +75,45 @@ pub(crate) async fn pods_that_the_webhook_has_missed_are_counted_noted_and_never
         t.wait_for(SPREAD, "ws", "to have all counted", PATIENCE, counted).await.map(drop)
     })
     .await
+}
+
+/// A webhook is called by HTTP/1.1: creations at the same time have a connection each, and so reach all replicas.
+#[tokio::test]
+async fn fifty_creations_at_once_pass_no_limit_in_three_replicas_of_the_webhook() -> Result<()> {
+    in_namespace("spread-three", async |t| {
+        let replicas = t.node().scale(WEBHOOK, 3).await?;
+        let undo = async {
+            t.node().scale(WEBHOOK, replicas).await?;
+            t.webhook_answers().await
+        };
+        restoring(fifty_at_once(t), undo).await
+    })
+    .await
+}
+
+async fn fifty_at_once(t: &Test) -> Result<()> {
+    let subset = |name: &str| json!({ "name": name, "patch": { "metadata": { "labels": { "e2e-subset": name } } } });
+    let limited = |name: &str, max: u32| subset(name).with("/maxReplicas", max);
+    let target = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web" });
+    let subsets = json!([limited("a", 7), limited("b", 11), subset("c")]);
+    let spread = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": SPREAD, "metadata": { "name": "ws" },
+        "spec": { "targetRef": target, "subsets": subsets } });
+    t.create(spread).await?;
+    t.create(workload("CloneSet", "web", 50, vec![app("main")])).await?;
+    let end = Instant::now() + LONG;
+    loop {
+        let pods = t.list("Pod", "app=web").await?;
+        let of = |name: &str| pods.iter().filter(|pod| pod.text(SUBSET) == name).count();
+        let found = [of("a"), of("b"), of("c")];
+        ensure!(found[0] <= 7 && found[1] <= 11, "{found:?}");
+        if found.iter().sum::<usize>() == 50 {
+            // A creation that failed after its admission may have taken a place. It was given back when no Pod was left to create.
+            let failed = t.events(SPREAD, "ws").await?.iter().filter(|event| event.contains("CreatePodFailed")).count();
+            if 18 - found[0] - found[1] <= failed {
+                return Ok(());
+            }
+        }
+        ensure!(Instant::now() < end, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
