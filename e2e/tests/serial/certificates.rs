@@ -205,7 +205,7 @@ async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> R
         let address = t.get("Pod", "web").await?.text("/status/hostIP").to_owned();
         let replicas = t.node().scale(WEBHOOK, 0).await?;
         let slices = t.api_in(SYSTEM, "EndpointSlice");
-        let result = async {
+        let body = async {
             // As a webhook that could not renew for a year: the registration is right, what it serves is over.
             let mut server = cmd("openssl", ["s_server", "-quiet", "-cert", "leaf.crt", "-key", "leaf.key", "-accept"]);
             server.arg(PORT.to_string()).current_dir(&files.0);
@@ -236,11 +236,12 @@ async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> R
             let key = fs::read_to_string(files.0.join("leaf.key"))?;
             let expired = json!({ "tls.crt": leaf, "cert.pem": leaf, "tls.key": key, "key.pem": key });
             patch_secret(t, json!({ "stringData": expired })).await
-        }
-        .await;
-        slices.delete("expired", &Default::default()).await.ok();
-        t.node().scale(WEBHOOK, replicas).await?;
-        result?;
+        };
+        let undo = async {
+            slices.delete("expired", &Default::default()).await.ok();
+            t.node().scale(WEBHOOK, replicas).await.map(drop)
+        };
+        restoring(body, undo).await?;
         poll("it to be renewed", PATIENCE, async || {
             ensure!(secret(t, "tls.crt").await? != leaf.trim(), "it is the one that has expired");
             Ok(())

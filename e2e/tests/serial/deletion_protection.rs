@@ -10,6 +10,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, EvictParams, List
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
+use crate::gone::scaled;
 use crate::methods::{daemons, patch_in_system};
 use crate::{MANAGER, WEBHOOK};
 
@@ -454,9 +455,9 @@ async fn protected(t: &Test, things: &[Kind], kept: &Test, widgets: &Kind) -> Re
     budgeted.wait_for("PodUnavailableBudget", "web", "to count its Pods", PATIENCE, counted_in).await?;
     let (with, without) = (json!(budgeted.namespace), json!(t.namespace));
     listed(t, |names| names.contains(&with) && !names.contains(&without)).await?;
-    let managers = t.node().scale(MANAGER, 0).await?;
-    let webhooks = t.node().scale(WEBHOOK, 0).await?;
     let dead = async {
+        t.node().scale(MANAGER, 0).await?;
+        t.node().scale(WEBHOOK, 0).await?;
         daemons(t, false).await?;
         let (code, message) = try_namespace(kept).await?.context("Always")?;
         ensure!(code == 403 && message.contains(&always()), "{code} {message}");
@@ -476,18 +477,17 @@ async fn protected(t: &Test, things: &[Kind], kept: &Test, widgets: &Kind) -> Re
         kept.patch("Namespace", &kept.namespace, json!({ "metadata": { "labels": { LABEL: null } } })).await?;
         ensure!(try_namespace(kept).await?.is_none(), "without the label it goes");
         kept.patch("Namespace", &kept.namespace, json!({ "metadata": { "labels": { LABEL: "Cascading" } } })).await?;
-        anyhow::Ok(())
-    }
-    .await;
-    t.node().scale(MANAGER, managers).await?;
-    let breach = match &dead {
-        Ok(()) => a_breach_is_reported(&budgeted).await,
-        Err(_) => Ok(()),
+        Ok(())
     };
-    let back = daemons(t, true).await;
-    t.node().scale(WEBHOOK, webhooks).await?;
-    dead.and(breach).and(back)?;
-    t.webhook_answers().await?;
+    let reported = async {
+        restoring(dead, scaled(t, MANAGER)).await?;
+        a_breach_is_reported(&budgeted).await
+    };
+    let back = async {
+        let daemons = daemons(t, true).await;
+        scaled(t, WEBHOOK).await.and(daemons)
+    };
+    restoring(reported, back).await?;
     // The last budget of the namespace goes, and so does the namespace, from the list too.
     budgeted.remove("PodUnavailableBudget", "web").await?;
     listed(t, |names| !names.contains(&with)).await?;

@@ -36,7 +36,7 @@ async fn hold(t: &Test) -> Result<()> {
 }
 
 /// A Deployment of the installation as it is shipped.
-async fn scaled(t: &Test, deployment: &str) -> Result<()> {
+pub(crate) async fn scaled(t: &Test, deployment: &str) -> Result<()> {
     t.node().scale(deployment, 2).await?;
     match deployment {
         WEBHOOK => t.webhook_answers().await,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use e2e::bench::writes;
 use e2e::cmd::{cmd, kubectl};
-use e2e::kit::{Build, Look, PATIENCE, Test, in_namespace, poll};
+use e2e::kit::{Build, Look, PATIENCE, Test, in_namespace, poll, restoring};
 use e2e::player::Nodes;
 use e2e::scale::reconciles;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -34,23 +34,17 @@ async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revi
         let nodes = Nodes::make(t, NODE, 0..1, true).await?;
         let replicas = t.node().scale(MANAGER, 0).await?;
         let mut stages = Vec::new();
-        let loaded: Result<()> = async {
+        let loaded = async {
             for name in ["created", "updated", "preparing-delete", "daemon-set"] {
                 let stage = Test::new(&format!("takeover-{name}")).await?;
                 stages.push(stage.clone());
                 load(&stage, name).await.with_context(|| name.to_owned())?;
             }
             // as after an OpenKruise that had stored the older version
-            stored_versions(t, DAEMON_SETS, json!(["v1alpha1", "v1beta1"])).await
-        }
-        .await;
-        let before = match &loaded {
-            Ok(()) => all_versions(&stages).await,
-            Err(_) => Ok(BTreeMap::new()),
+            stored_versions(t, DAEMON_SETS, json!(["v1alpha1", "v1beta1"])).await?;
+            all_versions(&stages).await
         };
-        t.node().scale(MANAGER, replicas).await?;
-        loaded?;
-        let before = before?;
+        let before = restoring(loaded, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await?;
         for stage in &stages {
             seen(stage).await?;
         }
