@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring, workload};
+use e2e::kit::{
+    Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring, shell, workload,
+};
 use e2e::paths::SYSTEM;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::CRR;
@@ -41,26 +43,16 @@ async fn updating(t: &Test) -> Result<Value> {
     Ok(pod)
 }
 
-/// What others keep in our namespace, and what orders the start of containers in a Pod.
-const KEPT: [(&str, &str, &str); 3] = [
-    ("ConfigMap", SYSTEM, "kruise-configuration"),
-    ("ControllerRevision", SYSTEM, "e2e-sidecars-pinned"),
-    ("ConfigMap", "", "web-barrier"),
-];
+/// ConfigMaps: one that others keep in our namespace, and one that orders the start of containers in a Pod.
+const KEPT: [(&str, &str); 2] = [(SYSTEM, "kruise-configuration"), ("", "web-barrier")];
 
 /// Makes what uninstalling has to keep, but for what is there already.
 async fn make_kept(t: &Test) -> Result<()> {
-    for (kind, namespace, name) in KEPT {
-        let mut object = json!({ "kind": kind, "metadata": { "name": name, "labels": { "e2e": "kept" } } });
+    for (namespace, name) in KEPT {
+        let mut object = json!({ "kind": "ConfigMap", "metadata": { "name": name, "labels": { "e2e": "kept" } },
+            "data": { "p_1": "true" } });
         if !namespace.is_empty() {
             object["metadata"]["namespace"] = namespace.into();
-        }
-        if kind == "ControllerRevision" {
-            object["revision"] = 1.into();
-            object["data"] = json!({ "spec": { "$patch": "replace", "containers": [] } });
-            object["metadata"]["labels"]["kruise.io/sidecarset-name"] = "e2e-sidecars".into();
-        } else {
-            object["data"] = json!({ "p_1": "true" });
         }
         match t.create(object).await {
             Err(error) if matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(said)) if said.code == 409) =>
@@ -74,9 +66,9 @@ async fn make_kept(t: &Test) -> Result<()> {
 /// Those of them that are gone.
 async fn gone(t: &Test) -> Result<Vec<&'static str>> {
     let mut gone = Vec::new();
-    for (kind, namespace, name) in KEPT {
+    for (namespace, name) in KEPT {
         let namespace: &str = if namespace.is_empty() { &t.namespace } else { namespace };
-        if t.api_in(namespace, kind).get_opt(name).await?.is_none() {
+        if t.api_in(namespace, "ConfigMap").get_opt(name).await?.is_none() {
             gone.push(name);
         }
     }
@@ -85,12 +77,62 @@ async fn gone(t: &Test) -> Result<Vec<&'static str>> {
 
 /// Deletes what [`make_kept`] has made in our namespace.
 async fn remove_kept(t: &Test) -> Result<()> {
-    for (kind, namespace, name) in KEPT.into_iter().filter(|(_, namespace, _)| !namespace.is_empty()) {
-        let api = t.api_in(namespace, kind);
+    for (namespace, name) in KEPT.into_iter().filter(|(namespace, _)| !namespace.is_empty()) {
+        let api = t.api_in(namespace, "ConfigMap");
         if api.get_opt(name).await?.is_some_and(|object| object.labels().contains_key("e2e")) {
             api.delete(name, &DeleteParams::default()).await?;
         }
     }
+    Ok(())
+}
+
+const SET: &str = "SidecarSet";
+
+/// The namespace makes it unique.
+fn set_name(t: &Test) -> String {
+    format!("{}-pinned", t.namespace)
+}
+
+/// A container that says of which revision it is.
+fn agent(revision: &str) -> Value {
+    shell("agent", "").with("/env", json!([{ "name": "OF", "value": revision }]))
+}
+
+/// Makes a SidecarSet whose new Pods get its first revision, although it has a second one; the name of the first.
+async fn pinned(t: &Test) -> Result<String> {
+    let name = set_name(t);
+    let set = json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": SET, "metadata": { "name": name },
+        "spec": { "selector": { "matchLabels": { "app": "pinned" } }, "containers": [agent("first")],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": t.namespace } } } });
+    t.create(set).await?;
+    let latest = |set: &Value| set.text("/status/latestRevision").to_owned();
+    let set = t.wait_for(SET, &name, "to have a revision", PATIENCE, |set| !latest(set).is_empty()).await?;
+    let first = latest(&set);
+    let second = json!({ "spec": { "containers": [agent("second")],
+        "injectionStrategy": { "revision": { "revisionName": first } } } });
+    t.patch(SET, &name, second).await?;
+    t.wait_for(SET, &name, "to have another revision", PATIENCE, |set| latest(set) != first).await?;
+    Ok(first)
+}
+
+/// A new Pod gets the revision that the SidecarSet pins, as soon as the API server asks about it.
+async fn gets_the_pinned_one(t: &Test) -> Result<()> {
+    let pod = pod("pinned", vec![app("main")]);
+    let of = |pod: &Value| {
+        let agent = pod.array("/spec/containers").iter().find(|container| container.text("/name") == "agent");
+        let variables = agent.map(|agent| agent.array("/env")).unwrap_or_default();
+        variables.iter().find(|variable| variable.text("/name") == "OF").map(|of| of.text("/value").to_owned())
+    };
+    poll("new Pods to get the sidecar", PATIENCE, async || {
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let tried = t.api("Pod").create(&dry_run, &serde_json::from_value(pod.clone())?).await?;
+        let tried = serde_json::to_value(tried)?;
+        ensure!(of(&tried).is_some(), "it has none: {tried}");
+        Ok(())
+    })
+    .await?;
+    let started = t.start(pod).await?;
+    assert_eq!(of(&started).as_deref(), Some("first"), "the revision of the sidecar");
     Ok(())
 }
 
@@ -111,66 +153,75 @@ async fn left_of_policies(t: &Test) -> Result<Vec<String>> {
         .collect())
 }
 
-/// With a request in flight, and a CloneSet in the middle of an update.
+/// With a request in flight, a CloneSet in the middle of an update, and a SidecarSet that pins a revision.
+async fn uninstalled_and_installed_again(t: &Test) -> Result<()> {
+    let before = drained(t).await?;
+    let updated = updating(t).await?;
+    let of_set = updated.text("/metadata/name");
+    let kinds = [("StatefulSet", "AdvancedStatefulSet"), ("DaemonSet", "AdvancedDaemonSet")];
+    for (kind, known_as) in kinds {
+        let name = kind.to_lowercase();
+        let set = workload(kind, &name, 1, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1beta1");
+        t.create(set).await?;
+        let has_pods = |o: &Value| o.int("/status/availableReplicas") > 0 || o.int("/status/numberAvailable") > 0;
+        t.wait_for(known_as, &name, "to be available", PATIENCE, has_pods).await?;
+    }
+    let refused = t.node().undeploy(true).await.err().map(|error| format!("{error:#}"));
+    let refused = refused.context("the definition of a workload that is there is not removed")?;
+    for workloads in ["clonesets", "statefulsets", "daemonsets"] {
+        let told = format!("--crds would delete these {workloads}.apps.kruise.io with all their Pods");
+        ensure!(refused.contains(&told), "{refused}");
+    }
+    t.node().daemon_ready().await?;
+    // one that an administrator has made
+    t.apply(&json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": "e2e-labels" },
+        "spec": { "policyName": "kruise-deletion-protection-labels", "validationActions": ["Audit"] } }))
+        .await?;
+    make_kept(t).await?;
+    let revision = pinned(t).await?;
+    let undeployed = t.node().undeploy(false).await;
+    let policies = left_of_policies(t).await;
+    let not_kept = gone(t).await;
+    let revision_after = t.api_in(SYSTEM, "ControllerRevision").get_opt(&revision).await;
+    let after = t.ready("web").await;
+    let of_set_after = t.ready(of_set).await;
+    let left = t.find(CRR, "once").await;
+    let definition = t.find("CustomResourceDefinition", DEFINITION).await;
+    let mut outlived = Vec::new();
+    for (kind, known_as) in kinds {
+        outlived.push((kind, t.find(known_as, &kind.to_lowercase()).await));
+    }
+    t.node().deploy().await?;
+    undeployed?;
+    for (kind, found) in outlived {
+        ensure!(found?.is_some(), "the {kind} is gone");
+    }
+    remove_kept(t).await?;
+    assert_eq!(policies?, Vec::<String>::new(), "policies and bindings are left");
+    assert_eq!(not_kept?, Vec::<&str>::new(), "what is not ours is gone");
+    ensure!(revision_after?.is_some(), "the revision of a SidecarSet is gone");
+    assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"), "no Pod is deleted");
+    assert_eq!(of_set_after?.text("/metadata/uid"), updated.text("/metadata/uid"), "nor one of a CloneSet");
+    if let Some(left) = left? {
+        ensure!(left.array("/metadata/finalizers").is_empty(), "a finalizer is left: {left}");
+    }
+    ensure!(definition?.is_some(), "the definition goes only when asked for");
+    // and what is installed again works
+    gets_the_pinned_one(t).await?;
+    t.restart("again", "web", &["main"]).await?;
+    t.succeeded("again").await?;
+    t.kubectl(&["scale", "cloneset/set", "--replicas=2"]).await?;
+    t.wait_for("CloneSet", "set", "to have two Pods", PATIENCE, |o| o.int("/status/replicas") == 2).await?;
+    ensure!(t.find("Pod", of_set).await?.is_some(), "the first is still there");
+    Ok(())
+}
+
 #[tokio::test]
 async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_it() -> Result<()> {
     in_namespace("uninstall", async |t| {
-        let before = drained(t).await?;
-        let updated = updating(t).await?;
-        let of_set = updated.text("/metadata/name");
-        let kinds = [("StatefulSet", "AdvancedStatefulSet"), ("DaemonSet", "AdvancedDaemonSet")];
-        for (kind, known_as) in kinds {
-            let name = kind.to_lowercase();
-            let set = workload(kind, &name, 1, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1beta1");
-            t.create(set).await?;
-            let has_pods = |o: &Value| o.int("/status/availableReplicas") > 0 || o.int("/status/numberAvailable") > 0;
-            t.wait_for(known_as, &name, "to be available", PATIENCE, has_pods).await?;
-        }
-        let refused = t.node().undeploy(true).await.err().map(|error| format!("{error:#}"));
-        let refused = refused.context("the definition of a workload that is there is not removed")?;
-        for workloads in ["clonesets", "statefulsets", "daemonsets"] {
-            let told = format!("--crds would delete these {workloads}.apps.kruise.io with all their Pods");
-            ensure!(refused.contains(&told), "{refused}");
-        }
-        t.node().daemon_ready().await?;
-        // one that an administrator has made
-        t.apply(&json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": { "name": "e2e-labels" },
-            "spec": { "policyName": "kruise-deletion-protection-labels", "validationActions": ["Audit"] } }))
-            .await?;
-        make_kept(t).await?;
-        let undeployed = t.node().undeploy(false).await;
-        let policies = left_of_policies(t).await;
-        let not_kept = gone(t).await;
-        let after = t.ready("web").await;
-        let of_set_after = t.ready(of_set).await;
-        let left = t.find(CRR, "once").await;
-        let definition = t.find("CustomResourceDefinition", DEFINITION).await;
-        let mut outlived = Vec::new();
-        for (kind, known_as) in kinds {
-            outlived.push((kind, t.find(known_as, &kind.to_lowercase()).await));
-        }
-        t.node().deploy().await?;
-        undeployed?;
-        for (kind, found) in outlived {
-            ensure!(found?.is_some(), "the {kind} is gone");
-        }
-        remove_kept(t).await?;
-        assert_eq!(policies?, Vec::<String>::new(), "policies and bindings are left");
-        assert_eq!(not_kept?, Vec::<&str>::new(), "what is not ours is gone");
-        assert_eq!(after?.text("/metadata/uid"), before.text("/metadata/uid"), "no Pod is deleted");
-        assert_eq!(of_set_after?.text("/metadata/uid"), updated.text("/metadata/uid"), "nor one of a CloneSet");
-        if let Some(left) = left? {
-            ensure!(left.array("/metadata/finalizers").is_empty(), "a finalizer is left: {left}");
-        }
-        ensure!(definition?.is_some(), "the definition goes only when asked for");
-        // and what is installed again works
-        t.restart("again", "web", &["main"]).await?;
-        t.succeeded("again").await?;
-        t.kubectl(&["scale", "cloneset/set", "--replicas=2"]).await?;
-        t.wait_for("CloneSet", "set", "to have two Pods", PATIENCE, |o| o.int("/status/replicas") == 2).await?;
-        ensure!(t.find("Pod", of_set).await?.is_some(), "the first is still there");
-        Ok(())
+        let no_set = async { t.remove(SET, &set_name(t)).await };
+        restoring(uninstalled_and_installed_again(t), no_set).await
     })
     .await
 }
