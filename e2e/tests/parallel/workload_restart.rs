@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use e2e::kit::{
     Build, Container, Look, PATIENCE, Test, app, condition, in_namespace, poll, restart_of, shell, workload,
 };
@@ -304,10 +304,20 @@ async fn a_drain_beside_a_restart_exceeds_the_budget_by_one_pod_at_most() -> Res
         counted_budget(t, "web", 4, 1).await?;
         let availability = t.availability("app=web").await?;
         let typed: Api<Pod> = Api::namespaced(t.client.clone(), &t.namespace);
-        // The drain has begun: the restart finds the budget used up, or the Pod's successor not counted yet.
-        let first = pods(t, "web").await?;
-        typed.evict(first[0].text("/metadata/name"), &EvictParams::default()).await?;
-        t.create(restart_of("roll", "Deployment", "web", json!({ "maxUnavailable": "100%" }))).await?;
+        // It stops after its first Pod, so that one is certainly evicted while it is under way.
+        t.create(restart_of("roll", "Deployment", "web", json!({ "maxUnavailable": "100%", "partition": 4 }))).await?;
+        reason(t, "roll", "PartitionReached").await?;
+        let begun = requested(t).await?;
+        let before = pods(t, "web").await?;
+        let is_left = |pod: &&Value| !begun.iter().any(|name| name == pod.text("/metadata/name"));
+        let left = before.iter().find(is_left).context("a Pod that was not restarted")?;
+        poll("a Pod to be evicted", PATIENCE, async || {
+            typed.evict(left.text("/metadata/name"), &EvictParams::default()).await?;
+            Ok(())
+        })
+        .await?;
+        // The restart finds the budget used up, or the Pod's successor not counted yet.
+        t.patch(WR, "roll", json!({ "spec": { "partition": 0 } })).await?;
         let mut evicted = 1;
         for attempt in 0..200 {
             let pods = pods(t, "web").await?;
