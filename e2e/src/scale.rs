@@ -368,7 +368,7 @@ impl Scale<'_> {
         self.rows.row("manager: memory, peak of the whole run", "", megabytes(used.peak));
         if let Some(before) = memory_before {
             let each = (used.memory - before) * 1e6 / big_pods.abs_diff(few).max(1) as f64;
-            self.rows.row("manager: memory for each further Pod", "3000 bytes", format!("{each:.0} bytes"));
+            self.rows.row("manager: memory for each further Pod", "2000 bytes", format!("{each:.0} bytes"));
         }
         if self.options.budgets > 0 {
             let names: Vec<String> = (0..self.options.budgets.min(clone_sets)).map(many_name).collect();
