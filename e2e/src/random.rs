@@ -2,6 +2,9 @@
 //! kubelets. The history of its Pods and claims is held against [`crate::history`]; in the end its status has to be what
 //! they are.
 //!
+//! Second containers, resizes and launch priorities are not played here, and no order of updates is judged: the histories in
+//! memory of `src/controllers/clone_set/tests/simulation.rs` have all of them.
+//!
 //! `KRUISE_RANDOM_SEED=N` repeats one sequence (the cluster's own timing differs), `KRUISE_RANDOM_SEEDS=N` runs so many.
 
 mod recording;
@@ -16,7 +19,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use self::recording::{Recording, Task};
-use self::wanted::{Choose, Wanted, strangers};
+use self::wanted::{Choose, Wanted, color, strangers};
 use crate::history::{Acts, Pod, Spec};
 use crate::kit::{Build, Look, PATIENCE, Test, poll};
 use crate::liveness::{self, Driver, Limits, Model, Random, Step};
@@ -26,10 +29,12 @@ use crate::player::{BROKEN, Fault, Nodes, Options, Player};
 const AT_ONCE: usize = 10;
 /// Changes and faults of one sequence.
 const STEPS: usize = 14;
-/// In so many sequences Pods are made, taken down, updated in place and held for hooks.
+/// From so many sequences on Pods are certainly made, taken down, updated in place and held for hooks.
 const ENOUGH: usize = 6;
-/// In so many they are also updated in place after a grace.
+/// From so many on they are certainly marked and updated in place after a grace, too, and limits are reached.
 const MANY: usize = 10;
+/// From so many on, which `make soak` runs, claims of lost Pods are certainly used again, and Pods deleted under budgets.
+const VERY_MANY: usize = 60;
 const NAME: &str = "random";
 const BUDGET: &str = "PodUnavailableBudget";
 const NODES: &str = "random-";
@@ -64,7 +69,7 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
             sequence(seed, &prefix, managers).await.with_context(|| format!("KRUISE_RANDOM_SEED={seed} repeats it"))
         }
     };
-    let (are_enough, are_many) = (seeds.len() >= ENOUGH, seeds.len() >= MANY);
+    let played = seeds.len();
     let ended: Vec<Result<Acts>> = stream::iter(seeds).map(run).buffer_unordered(AT_ONCE).collect().await;
     let (mut all, mut failed) = (Acts::default(), Vec::new());
     for result in ended {
@@ -76,32 +81,50 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
     // In any case: what is scheduled to nodes that nobody plays any more never starts.
     nodes.remove().await?;
     if failed.is_empty() {
-        // Sequences in which a manager does nothing would break no promise either.
-        let lacks = [
-            ("created", all.created, are_enough),
-            ("taken down", all.taken_down, are_enough),
-            ("updated in place", all.updated_in_place, are_enough),
-            ("held for a hook", all.held, are_enough),
-            ("updated in place after a grace", all.after_grace, are_many),
-        ]
-        .into_iter()
-        .find_map(|(what, count, is_due)| (is_due && count == 0).then_some(what));
-        ensure!(lacks.is_none(), "no Pod was {lacks:?} in all sequences: {all:?}");
+        let lacks = lacks(&all, played);
+        ensure!(lacks.is_empty(), "no Pod was {lacks:?} in all sequences: {all:?}");
         return t.remove("Namespace", &t.namespace).await;
     }
     bail!("{} sequences failed:\n{}", failed.len(), failed.join("\n"))
 }
 
-/// So many seeds from the first one on. Of every second sequence it is certain that it begins with updates in place
-/// after a grace and with hooks: by chance a few sequences might all be without.
-fn seeds_from(first: u64, count: u64) -> Vec<u64> {
-    let mut next = first..;
-    (0..count).filter_map(|i| next.find(|seed| i % 2 == 1 || has_everything(*seed))).collect()
+/// What happened to no Pod in so many sequences, although it certainly should have: sequences in which a manager does nothing
+/// would break no promise either.
+fn lacks(all: &Acts, played: usize) -> Vec<&'static str> {
+    let due = [
+        ("created", all.created, ENOUGH),
+        ("taken down", all.taken_down, ENOUGH),
+        ("updated in place", all.updated_in_place, ENOUGH),
+        ("held for a hook", all.held, ENOUGH),
+        ("updated in place after a grace", all.after_grace, MANY),
+        ("marked", all.marked, MANY),
+        ("created as the last that may be", all.created_at_limit, MANY),
+        ("taken down as the last that may be", all.taken_down_at_limit, MANY),
+        ("given the claim of another one", all.claims_reused, VERY_MANY),
+        ("deleted under a budget", all.deleted_under_budget, VERY_MANY),
+        ("deleted as the last that its budget lets go", all.deleted_at_budget, VERY_MANY),
+    ];
+    let lacks = due.into_iter().filter(|(_, count, from)| played >= *from && *count == 0);
+    lacks.map(|(what, ..)| what).collect()
 }
 
-fn has_everything(seed: u64) -> bool {
-    let Wanted { kind, grace, hooks, .. } = beginning(seed, "").2;
-    kind == "InPlaceIfPossible" && grace > 0 && hooks.has_both()
+/// So many seeds from the first one on. It is certain how some sequences begin: by chance a few might all be without.
+fn seeds_from(first: u64, count: u64) -> Vec<u64> {
+    let mut next = first..;
+    (0..count).filter_map(|i| next.find(|seed| begins(i, &beginning(*seed, "").2))).collect()
+}
+
+/// Whether the sequence of this number may begin so. Every second one begins with updates in place after a grace and with
+/// hooks, one of eight with Pods that are replaced and get claims of lost ones, and one of eight with Pods that are replaced
+/// under a budget.
+fn begins(number: u64, wanted: &Wanted) -> bool {
+    let replaces = wanted.kind == "ReCreate";
+    match number % 8 {
+        0 | 2 | 4 | 6 => wanted.kind == "InPlaceIfPossible" && wanted.grace > 0 && wanted.hooks.has_both(),
+        1 => replaces && wanted.has_claims() && wanted.reuses_claims,
+        5 => replaces && wanted.protection == Some(1),
+        _ => true,
+    }
 }
 
 /// What a sequence begins with; all of it follows from its seed.
@@ -130,10 +153,15 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
     let strangers_before = shapes(&t).await?;
     let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
     let object = wanted.object(&mut random);
-    let mut log = vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks)];
+    let mut log = vec![
+        format!("{}", object["spec"]),
+        format!("{:?}", wanted.hooks),
+        format!("budget {:?}", wanted.protection),
+    ];
     // from before there is anything: what is listed has lost the versions at which it was made
     let recording = Recording::begin(&t).await?;
     t.create(object).await?;
+    wanted.protect(&t).await.context("the budget")?;
 
     let limits = Limits {
         changes: STEPS,
@@ -143,7 +171,15 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
         stays: 3,
         ..Limits::default()
     };
-    let mut driver = Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, log: &mut log };
+    let mut driver = Sequence {
+        t: &t,
+        nodes,
+        player: &player,
+        recording: &recording,
+        wanted,
+        is_new: true,
+        log: &mut log,
+    };
     let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();
@@ -179,7 +215,7 @@ async fn step(
 ) -> Result<String> {
     let mut pods: Vec<String> = owned(t).await?.iter().map(|p| p.text("/metadata/name").to_owned()).collect();
     pods.sort_unstable();
-    let said = match random.number(23) {
+    let said = match random.number(26) {
         0 | 1 => {
             wanted.replicas = random.number(8);
             format!("replicas {}", wanted.replicas)
@@ -237,6 +273,8 @@ async fn step(
             player.silence(&node, time);
             return Ok(format!("{node} is silent for {time:?}"));
         }
+        18 => wanted.scale(random),
+        19 => wanted.sort(random),
         of_a_pod => {
             let Some(pod) = random.one_of(&pods) else { return Ok("nothing".into()) };
             return strike(t, player, recording, random, of_a_pod, pod).await;
@@ -256,7 +294,7 @@ async fn strike(
     pod: &str,
 ) -> Result<String> {
     match what {
-        18 => {
+        20 => {
             let patch = json!({ "spec": { "scaleStrategy": { "podsToDelete": [pod] } } });
             match t.patch("CloneSet", NAME, patch).await {
                 Ok(_) => Ok(format!("podsToDelete {pod}")),
@@ -267,19 +305,19 @@ async fn strike(
                 Err(error) => Err(error.context("podsToDelete")),
             }
         }
-        19 => {
+        21 => {
             let down = random.milliseconds(2500);
             player.strike(pod, Fault::Crash(down));
             Ok(format!("{pod} crashes for {down:?}"))
         }
-        20 => {
+        22 => {
             recording.history().theirs.marked.insert(pod.to_owned());
             let label = json!({ "metadata": { "labels": { "apps.kruise.io/specified-delete": "" } } });
             // it may have gone
             let marked = t.patch("Pod", pod, label).await.is_ok();
             Ok(format!("{pod} is marked: {marked}"))
         }
-        21 => {
+        23 => {
             recording.history().theirs.deleted.insert(pod.to_owned());
             match t.remove("Pod", pod).await {
                 Ok(()) => Ok(format!("{pod} is deleted by a user")),
@@ -290,6 +328,12 @@ async fn strike(
                 }
                 Err(error) => Err(error),
             }
+        }
+        24 => {
+            let (color, label) = color(random);
+            // it may have gone
+            let is_there = t.patch("Pod", pod, label).await.is_ok();
+            Ok(format!("{pod} is {color}: {is_there}"))
         }
         _ => {
             player.strike(pod, Fault::Fail);
@@ -313,6 +357,8 @@ struct Sequence<'a> {
     player: &'a Player,
     recording: &'a Recording,
     wanted: Wanted,
+    /// Nothing was changed yet.
+    is_new: bool,
     log: &'a mut Vec<String>,
 }
 
@@ -323,7 +369,13 @@ impl Driver for Sequence<'_> {
     type Seen = Seen;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
-        let said = step(self.t, self.nodes, self.player, self.recording, random, &mut self.wanted).await;
+        let said = if std::mem::take(&mut self.is_new) {
+            // So that in every sequence there is something to update.
+            self.wanted.image = "v1".into();
+            self.t.patch("CloneSet", NAME, self.wanted.patch()).await.map(|_| "image v1".to_owned())
+        } else {
+            step(self.t, self.nodes, self.player, self.recording, random, &mut self.wanted).await
+        };
         let said = said.map_err(|error| format!("{error:#}"))?;
         self.log.push(format!("{} {said}", Timestamp::now()));
         Ok(said)
@@ -465,4 +517,34 @@ async fn remove(t: &Test) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_act_is_required_from_the_number_of_sequences_on_at_which_it_is_certain() {
+        let nothing = Acts::default();
+        for (played, lacking) in [(1, 0), (5, 0), (6, 4), (9, 4), (10, 8), (59, 8), (60, 11), (600, 11)] {
+            assert_eq!(lacks(&nothing, played).len(), lacking, "{played} sequences");
+        }
+        let marked = Acts { marked: 1, ..nothing };
+        assert!(!lacks(&marked, MANY).contains(&"marked"));
+    }
+
+    #[test]
+    fn the_sequences_of_one_run_begin_in_all_ways() {
+        for first in [0, 7, 1_000_000] {
+            let seeds = seeds_from(first, MANY as u64);
+            assert!(seeds.is_sorted() && seeds.len() == MANY, "{seeds:?}");
+            let wanted: Vec<Wanted> = seeds.iter().map(|seed| beginning(*seed, "").2).collect();
+            for (number, wanted) in (0..).zip(&wanted) {
+                assert!(begins(number, wanted), "number {number} of {seeds:?}");
+            }
+            let count = |fits: fn(&Wanted) -> bool| wanted.iter().filter(|wanted| fits(wanted)).count();
+            assert!(count(|w| w.kind == "ReCreate" && w.has_claims() && w.reuses_claims) >= 2, "{seeds:?}");
+            assert!(count(|w| w.kind == "ReCreate" && w.protection == Some(1)) >= 1, "{seeds:?}");
+        }
+    }
 }

@@ -166,6 +166,48 @@ impl Hooks {
     }
 }
 
+/// A label of Pods, by which they may be sorted, and its values.
+const COLOR: &str = "color";
+const COLORS: [&str; 2] = ["a-1", "b-2"];
+
+/// One of these values, and the patch that gives it to a Pod.
+pub(super) fn color(random: &mut Random) -> (&'static str, Value) {
+    let color = COLORS[random.below(COLORS.len())];
+    (color, json!({ "metadata": { "labels": { COLOR: color } } }))
+}
+
+/// Which Pods are updated first.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    Any,
+    Weights,
+    Keys,
+    Scattered,
+}
+
+impl Order {
+    const ALL: [Self; 4] = [Self::Any, Self::Weights, Self::Keys, Self::Scattered];
+
+    /// The priority strategy, which is nothing or has one list that is not empty, and the scatter strategy.
+    fn strategies(self) -> (Value, Value) {
+        let [a, b] = COLORS;
+        let weight = |weight: u64, color: &str| {
+            json!({ "weight": weight, "matchSelector": { "matchLabels": { COLOR: color } } })
+        };
+        // A merge patch keeps the list that it does not name.
+        let priority = match self {
+            Self::Weights => json!({ "weightPriority": [weight(10, a), weight(20, b)], "orderPriority": [] }),
+            Self::Keys => json!({ "weightPriority": [], "orderPriority": [{ "orderedKey": COLOR }] }),
+            Self::Any | Self::Scattered => Value::Null,
+        };
+        let scatter = match self {
+            Self::Scattered => json!([{ "key": COLOR, "value": a }, { "key": COLOR, "value": b }]),
+            Self::Any | Self::Weights | Self::Keys => json!([]),
+        };
+        (priority, scatter)
+    }
+}
+
 /// What the CloneSet is to be next.
 pub(super) struct Wanted {
     pub(super) replicas: u64,
@@ -186,6 +228,9 @@ pub(super) struct Wanted {
     /// The node of Pods with claims: without a scheduler claims need no volume.
     node: Option<String>,
     pub(super) reuses_claims: bool,
+    /// `scaleStrategy.maxUnavailable`.
+    scale_most: Option<u64>,
+    order: Order,
 }
 
 impl Wanted {
@@ -195,7 +240,7 @@ impl Wanted {
             replicas: 2 + random.number(5),
             image: "v0".into(),
             was_broken: false,
-            protection: None,
+            protection: [None, None, Some(1), Some(2)][random.below(4)],
             partition: json!(0),
             max_unavailable: json!(1),
             max_surge: json!(0),
@@ -207,9 +252,29 @@ impl Wanted {
             with_hooks: true,
             node: random.once_in(3).then(|| format!("{nodes}{:04}", random.number(3))),
             reuses_claims: !random.once_in(3),
+            scale_most: None,
+            order: Order::Any,
         };
         wanted.budget(random);
+        wanted.scale(random);
+        wanted.sort(random);
         wanted
+    }
+
+    pub(super) fn has_claims(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// Another limit for Pods that are unavailable while some are added; what it is.
+    pub(super) fn scale(&mut self, random: &mut Random) -> String {
+        self.scale_most = [None, None, Some(1), Some(2)][random.below(4)];
+        format!("scaleStrategy.maxUnavailable {:?}", self.scale_most)
+    }
+
+    /// Another order of updates; what it is.
+    pub(super) fn sort(&mut self, random: &mut Random) -> String {
+        self.order = Order::ALL[random.below(Order::ALL.len())];
+        format!("order {:?}", self.order)
     }
 
     /// Another pair of maxUnavailable and maxSurge that is valid: not both are nothing.
@@ -247,11 +312,14 @@ impl Wanted {
 
     pub(super) fn patch(&self) -> Value {
         let lifecycle = if self.with_hooks { self.hooks.lifecycle() } else { Value::Null };
+        let (priority, scatter) = self.order.strategies();
         json!({ "spec": { "replicas": self.replicas, "template": self.template(), "minReadySeconds": self.min_ready,
-            "lifecycle": lifecycle, "scaleStrategy": { "disablePVCReuse": !self.reuses_claims },
+            "lifecycle": lifecycle,
+            "scaleStrategy": { "disablePVCReuse": !self.reuses_claims, "maxUnavailable": self.scale_most },
             "updateStrategy": { "type": self.kind, "partition": self.partition, "paused": self.paused,
                 "inPlaceUpdateStrategy": { "gracePeriodSeconds": self.grace },
-                "maxUnavailable": self.max_unavailable, "maxSurge": self.max_surge } } })
+                "maxUnavailable": self.max_unavailable, "maxSurge": self.max_surge,
+                "priorityStrategy": priority, "scatterStrategy": scatter } } })
     }
 
     /// The PodUnavailableBudget of its Pods becomes what is wanted.
@@ -301,4 +369,27 @@ pub(super) fn strangers() -> [Value; 2] {
         pod["metadata"] = json!({ "name": name, "labels": { "app": app } });
         pod
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As admission wants it, and after a merge patch over any other order, too.
+    #[test]
+    fn an_order_is_one_strategy_or_none() {
+        for (order, lists) in [
+            (Order::Any, [false, false, false]),
+            (Order::Weights, [true, false, false]),
+            (Order::Keys, [false, true, false]),
+            (Order::Scattered, [false, false, true]),
+        ] {
+            let (priority, scatter) = order.strategies();
+            let is_there = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
+            let found = [&priority["weightPriority"], &priority["orderPriority"], &scatter].map(is_there);
+            assert_eq!(found, lists, "{order:?}");
+            let says_both = priority["weightPriority"].is_array() && priority["orderPriority"].is_array();
+            assert!((priority.is_null() || says_both) && scatter.is_array(), "{order:?}");
+        }
+    }
 }
