@@ -153,11 +153,8 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
     let strangers_before = shapes(&t).await?;
     let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
     let object = wanted.object(&mut random);
-    let mut log = vec![
-        format!("{}", object["spec"]),
-        format!("{:?}", wanted.hooks),
-        format!("budget {:?}", wanted.protection),
-    ];
+    let mut log =
+        vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks), format!("budget {:?}", wanted.protection)];
     // from before there is anything: what is listed has lost the versions at which it was made
     let recording = Recording::begin(&t).await?;
     t.create(object).await?;
@@ -171,15 +168,8 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
         stays: 3,
         ..Limits::default()
     };
-    let mut driver = Sequence {
-        t: &t,
-        nodes,
-        player: &player,
-        recording: &recording,
-        wanted,
-        is_new: true,
-        log: &mut log,
-    };
+    let mut driver =
+        Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, is_new: true, log: &mut log };
     let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();

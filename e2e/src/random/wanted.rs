@@ -191,9 +191,7 @@ impl Order {
     /// The priority strategy, which is nothing or has one list that is not empty, and the scatter strategy.
     fn strategies(self) -> (Value, Value) {
         let [a, b] = COLORS;
-        let weight = |weight: u64, color: &str| {
-            json!({ "weight": weight, "matchSelector": { "matchLabels": { COLOR: color } } })
-        };
+        let weight = |weight: u64, color: &str| json!({ "weight": weight, "matchSelector": { "matchLabels": { COLOR: color } } });
         // A merge patch keeps the list that it does not name.
         let priority = match self {
             Self::Weights => json!({ "weightPriority": [weight(10, a), weight(20, b)], "orderPriority": [] }),

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{
-    Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring, shell, workload,
-};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, crr, in_namespace, pod, poll, restoring, shell, workload};
 use e2e::paths::SYSTEM;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
