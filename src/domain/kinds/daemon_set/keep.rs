@@ -10,7 +10,7 @@ use crate::k8s::revision;
 
 /// Adds to the plan.
 pub(super) fn keep(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers, plan: &mut Plan) {
-    let has_surge = numbers.max_surge > 0 && observed.spec.is_rolling;
+    let has_surge = numbers.max_surge > 0;
     let mut missing = Vec::new();
     for slot in slots {
         if !slot.node.fit.should_continue {

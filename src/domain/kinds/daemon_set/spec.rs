@@ -100,7 +100,7 @@ pub struct Rolling {
 pub struct Numbers {
     /// Nodes that may be without an available Pod.
     pub max_unavailable: i32,
-    /// Nodes that may have two.
+    /// Nodes that may have two; 0 with OnDelete.
     pub max_surge: i32,
     /// Nodes whose Pods stay on old revisions.
     pub partition: i32,
@@ -167,7 +167,8 @@ impl Spec {
     pub fn numbers(&self, nodes: usize) -> Numbers {
         let total = i32::try_from(nodes).unwrap_or(i32::MAX);
         let Rolling { max_unavailable, max_surge, partition, .. } = &self.rolling;
-        let max_surge = max_surge.resolve(total, Round::Up).max(0);
+        // With OnDelete a marked Pod is deleted before the next one is made, within maxUnavailable.
+        let max_surge = if self.is_rolling { max_surge.resolve(total, Round::Up).max(0) } else { 0 };
         let max_unavailable = max_unavailable.resolve(total, Round::Up);
         Numbers {
             // Both 0 would stop every update.
@@ -181,7 +182,7 @@ impl Spec {
 
     /// Whether an old and a new Pod run side by side during an update.
     pub fn has_surge(&self) -> bool {
-        self.is_rolling && self.numbers(1).max_surge > 0
+        self.numbers(1).max_surge > 0
     }
 }
 
@@ -326,6 +327,19 @@ mod tests {
         assert_eq!(limits(json!({"maxSurge": 2}), 10), (0, 2));
         assert_eq!(limits(json!({"maxUnavailable": 3}), 10), (3, 0));
         assert_eq!(limits(json!({"maxUnavailable": 0, "maxSurge": 0}), 10), (1, 0), "both 0 would stop everything");
+    }
+
+    #[test]
+    fn on_delete_has_no_surge_and_replaces_marked_pods_within_one_or_more() {
+        let limits = |rolling: Value| {
+            let mut object = object(rolling);
+            object["spec"]["updateStrategy"]["type"] = "OnDelete".into();
+            let Numbers { max_unavailable, max_surge, .. } = read(object).unwrap().numbers(10);
+            (max_unavailable, max_surge)
+        };
+        assert_eq!(limits(json!({"maxSurge": 1})), (1, 0), "0 would replace no Pod, ever");
+        assert_eq!(limits(json!({"rollingUpdateType": "Surging", "maxSurge": "30%"})), (1, 0));
+        assert_eq!(limits(json!({"maxUnavailable": 3, "maxSurge": 0})), (3, 0));
     }
 
     #[test]

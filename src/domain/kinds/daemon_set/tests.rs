@@ -349,6 +349,7 @@ fn shortfall_10_2_36_marked_pods_are_replaced_within_the_limit_whatever_the_stra
     let pods = [specified(pod("a")), specified(pod("b")), pod("c")];
     assert_eq!(of(json!({}), &all, &pods), ["delete p-b"]);
     assert_eq!(of(json!({"onDelete": true}), &all, &pods), ["delete p-b"]);
+    assert_eq!(of(json!({"onDelete": true, "maxSurge": 1}), &all, &pods), ["delete p-b"], "a surge that was left in");
     assert_eq!(of(json!({"paused": true, "partition": 3}), &all, &pods), ["delete p-b"]);
     let down = [specified(pod("a")), specified(unready(pod("b"))), pod("c")];
     assert_eq!(of(json!({}), &all, &down), ["delete p-b"], "the available one waits");

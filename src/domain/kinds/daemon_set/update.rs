@@ -31,7 +31,7 @@ enum Way {
 /// Adds to the plan what makes Pods unavailable, in the order in which it may be done.
 pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers, plan: &mut Plan) {
     let spec = observed.spec;
-    let has_surge = numbers.max_surge > 0 && spec.is_rolling;
+    let has_surge = numbers.max_surge > 0;
     let limit = if has_surge { numbers.max_surge } else { numbers.max_unavailable };
     plan.room = Room::new(limit, spec.is_strict, has_surge, spec.per_topology.as_ref().map(|(_, limit)| *limit));
     // Nodes that leave the selection use up nothing.
