@@ -11,7 +11,7 @@ use kube::Client;
 use runner::Runner;
 
 use crate::{
-    api::{CRD_NAMES, feature_gates::FeatureGates, labels},
+    api::{CRD_NAMES, apps, feature_gates::FeatureGates, labels},
     budgets::Budgets,
     domain::{kinds::sidecar_set::notes::injected_into, node::recreate::manager::DAEMON_GONE_AFTER},
     k8s::{node::NodeView, pod::PodView, rbac::Rule},
@@ -339,6 +339,13 @@ pub fn spread_text(namespace: &str, spread: &str) -> String {
     format!("{namespace}/{spread}")
 }
 
+/// An index of [`Context::pods`]: Pods of our DaemonSets, by the node that they are on or meant for. Not by their owner too: a
+/// node has few of them, and a text for each Pod would take more memory than it saves time.
+pub const BY_NODE: StoreIndex<PodView> = StoreIndex::new("node", |pod| {
+    pod.controller.as_deref().filter(|owner| owner.is(apps::GROUP, "DaemonSet"))?;
+    Some(pod.node_meant().to_owned())
+});
+
 /// An index of [`Context::pods`]: Pods by namespace.
 pub const BY_NAMESPACE: StoreIndex<PodView> = StoreIndex::new("namespace", |pod| Some(pod.namespace().to_owned()));
 /// An index of [`Context::pods`]: Pods that nobody controls, by namespace.
@@ -347,7 +354,7 @@ pub const ORPHANED: StoreIndex<PodView> =
 
 /// An empty store of Pods, as controllers want it.
 pub fn pod_store() -> Arc<Store<PodView>> {
-    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_DEPLOYMENT, BY_SPREAD, BY_NAMESPACE, ORPHANED])
+    Store::new([BY_CONTROLLER, BY_SIDECAR_SET, BY_DEPLOYMENT, BY_SPREAD, BY_NODE, BY_NAMESPACE, ORPHANED])
 }
 
 #[cfg(test)]

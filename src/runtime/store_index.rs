@@ -45,6 +45,19 @@ impl<K> StoreIndex<K> {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+impl<K> StoreIndex<K> {
+    /// How many objects this thread has looked at in all indexes.
+    pub fn looked_at() -> usize {
+        LOOKED_AT.get()
+    }
+}
+
 impl<K: Resource> StoreIndex<K> {
     /// By namespace.
     pub const fn namespace() -> Self {
@@ -93,6 +106,8 @@ impl<K: StoredObject> Indexed<K> {
     /// The objects under a text that fit, in the order of their keys.
     pub(super) fn get(&self, text: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let found = self.by_text.get(text).into_iter().flatten();
+        #[cfg(test)]
+        let found = found.inspect(|_| LOOKED_AT.set(LOOKED_AT.get() + 1));
         found.filter(|object| fits(&object.0)).map(|object| object.0.clone()).collect()
     }
 

@@ -230,7 +230,7 @@ impl<K: StoredObject> Store<K> {
         self.len() == 0
     }
 
-    /// Whether a list is being read.
+    /// Whether a list is being read, or what it lacks is being reported.
     pub fn is_listing(&self) -> bool {
         self.lock().listing
     }
@@ -365,11 +365,10 @@ impl<K: StoredObject> Store<K> {
         objects.written.clear();
     }
 
-    /// Drops what is not in a complete list, and returns it. What an own write put here while the list was being read
+    /// Drops what is not in a complete list, and returns it to be reported, with which the list ends. What an own write put here while the list was being read
     /// stays if it is newer than everything in the list: the watch that follows reports its end.
     fn retain(&self, listed: &HashSet<ObjectKey>) -> Vec<Arc<K>> {
         let mut objects = self.lock();
-        objects.listing = false;
         let written = std::mem::take(&mut objects.written);
         let version = |key: &ObjectKey| objects.by_key.get(key).map_or(0, Entry::version);
         let newest = listed.iter().map(version).max().unwrap_or(0);
@@ -538,6 +537,7 @@ async fn follow<W, K, E>(
                 for old in store.retain(&listed) {
                     on_change(Change::Deleted(&old));
                 }
+                store.lock().listing = false;
                 listed = HashSet::new();
                 store.synced.send_replace(true);
                 tracing::debug!(kind, objects = store.len(), "watch is in sync");
@@ -844,6 +844,26 @@ mod tests {
         assert!(store.get(&ObjectKey::new("a", "made")).is_some());
         store.begin_list();
         assert_eq!(store.retain(&listed).len(), 1, "the next list knows it");
+    }
+
+    #[tokio::test]
+    async fn who_is_told_what_a_list_lacks_sees_that_a_list_says_so() {
+        let store = Store::new(None);
+        store.put(pod("missed", "m", "5"), false);
+        let events: [watcher::Result<Event<PodView>>; 4] = [
+            Ok(Event::Init),
+            Ok(Event::InitApply(pod("seen", "s", "6"))),
+            Ok(Event::InitDone),
+            Ok(Event::Delete(pod("seen", "s", "7"))),
+        ];
+        let mut told = Vec::new();
+        let on_change = |change: Change<'_, PodView>| {
+            if let Change::Deleted(old) = change {
+                told.push((old.name().to_owned(), store.is_listing()));
+            }
+        };
+        follow(futures::stream::iter(events), "Pod", &store, Ok::<_, Infallible>, on_change).await;
+        assert_eq!(told, [("missed".to_owned(), true), ("seen".to_owned(), false)]);
     }
 
     #[test]

@@ -7,7 +7,9 @@
 //!   has begun gets to its end.
 //!
 //! One pass ([`Controller::reconcile`]) is: which revision, which Pods are its own, each Pod's own state, the plan and
-//! its steps, what to say in status. The rules are in [`domain::daemon_set`](crate::domain::kinds::daemon_set).
+//! its steps, what to say in status. A node that a large set begins to run on gets its Pod after a look at the Pods of that
+//! node alone ([`Controller::node_arrives`]). Any other change of a node that matters to a set costs one pass of that set,
+//! however many nodes have changed meanwhile. The rules are in [`domain::daemon_set`](crate::domain::kinds::daemon_set).
 
 mod apply;
 mod arrival;
@@ -76,6 +78,8 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "daemonset-controller";
+/// Group and kind of the owner of its Pods.
+const KIND: (&str, &str) = (apps::GROUP, "DaemonSet");
 
 struct Controller {
     context: Context,
@@ -230,7 +234,10 @@ impl Controller {
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
-        wake::owners_of_changed(change, (apps::GROUP, "DaemonSet"), |key, pod| self.common.wake(&self.queue, key, pod));
+        if let Change::Deleted(pod) = change {
+            self.note_gone(pod);
+        }
+        wake::owners_of_changed(change, KIND, |key, pod| self.common.wake(&self.queue, key, pod));
         if let Change::Applied { new, .. } = change
             && new.controller.is_none()
         {

@@ -8,10 +8,10 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{Controller, Job, Pass};
+use super::{Controller, Job, KIND, Pass};
 use crate::{
     api::labels,
-    controllers::pod_set::Aside,
+    controllers::{BY_NODE, pod_set::Aside},
     domain::{
         kinds::daemon_set::{
             away::{self, Departures},
@@ -22,6 +22,7 @@ use crate::{
         pod::inplace::Allowed,
         workload::{
             make::{revision_annotations, revision_labels},
+            owner::OwnerRef,
             revisions::is_same_data,
             turns::Turns,
         },
@@ -34,6 +35,8 @@ use crate::{
         clock,
         pod_template::{self, Refused},
         revisions::{self, History, Naming, Recorded},
+        wake,
+        watches::ObjectKey,
     },
 };
 
@@ -125,6 +128,27 @@ impl Controller {
         Seen { nodes, pods, views, failures, outages, turns, made, now }
     }
 
+    /// The Pods that a set controls on one node.
+    fn owned_on(&self, owner: &OwnerRef, node: &str) -> Vec<Arc<PodView>> {
+        let is_one = |pod: &PodView| pod.namespace() == owner.namespace && owner.controls(pod);
+        self.context.pods.select_by_index(&BY_NODE, node, is_one)
+    }
+
+    /// Notes how a Pod went, as the watch reports it: it may be gone before a pass has seen it going.
+    pub(super) fn note_gone(&self, pod: &PodView) {
+        let Some(key) = wake::owner_of(pod, KIND) else { return };
+        let Some(set) = self.sets.get(&key) else { return };
+        let owner = OwnerRef::of(set.as_ref());
+        if !owner.controls(pod) || !self.spec(&key, &set).is_ok_and(|spec| spec.stays_away) {
+            return;
+        }
+        let has_another = self.owned_on(&owner, pod.node_meant()).iter().any(|other| other.is_active());
+        let is_from_list = self.context.pods.is_listing();
+        if !has_another {
+            self.common.memories.with(&key, |memory| away::note_gone(&mut memory.departures, pod, is_from_list));
+        }
+    }
+
     /// One node, and the set's Pods for it.
     pub(super) fn see_node(&self, job: &Job, resolved: &Resolved, node: &NodeView) -> Seen {
         let now = clock::now();
@@ -135,7 +159,7 @@ impl Controller {
         });
         let (made, failures, outages, departures) = remembered.unwrap_or_default();
         let newest = Newest { hash: resolved.hash(), same: resolved.same.as_deref().unwrap_or_default() };
-        let views = self.common.owned_that(&job.owner, |view| view.node_meant() == node.name());
+        let views = self.owned_on(&job.owner, node.name());
         let of = |view: &Arc<PodView>| Pod::of(view, &job.spec, newest, now).map(Arc::new);
         let mut pods: Vec<Arc<Pod>> = views.iter().filter_map(of).collect();
         pod::sort(&mut pods);
@@ -169,7 +193,9 @@ impl Controller {
                 Turn::Pod(name) => names.contains(name.as_str()),
             });
             if job.spec.stays_away {
-                away::note_leaving(&mut memory.departures, nodes, pods);
+                let key = |pod: &Pod| ObjectKey::new(&job.key.namespace, &pod.name);
+                let is_held = |pod: &Pod| self.context.pods.get(&key(pod)).is_some();
+                away::note_leaving(&mut memory.departures, nodes, pods, is_held);
             }
             Remembered {
                 failures: memory.failures.1.clone(),

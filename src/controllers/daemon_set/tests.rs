@@ -974,7 +974,14 @@ async fn shortfall_10_2_31_what_is_refused_is_reported_and_the_status_is_written
     world.settle().await;
     world.node("c", json!({}));
     lock(&world.server).faults.push_back(Fault::Error(403));
-    let _ = world.pass().await;
+    let queue = &world.controller.queue;
+    queue.add(ObjectKey::new("ns", "agent"));
+    let key = queue.begin().expect("the set");
+    let outcome = world.pass().await;
+    assert!(outcome.is_err());
+    queue.done(key, outcome);
+    let next = queue.next_in().expect("it looks again, whatever happens");
+    assert!(!next.is_zero() && next <= Duration::from_secs(1), "{next:?}");
     assert_eq!(world.status()["desiredNumberScheduled"], 3);
     let (_, message) = world.condition("FailedCreatePod").unwrap();
     assert!(message.starts_with("the Pod for node c could not be created"), "{message}");
@@ -1181,14 +1188,68 @@ fn cordoned(is: bool) -> Value {
 }
 
 impl World {
-    /// Somebody takes the Pod of a node away, and no watch delivers that before it is gone.
-    fn take_away(&self, node: &str) {
+    /// The name of the Pod of a node.
+    fn pod_on(&self, node: &str) -> String {
         let pods = self.pods();
         let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node).unwrap();
-        let name = pod["metadata"]["name"].as_str().unwrap();
-        lock(&self.server).remove(&format!("{PODS}{name}"));
-        self.controller.context.pods.remove(&ObjectKey::new("ns", name), None);
+        pod["metadata"]["name"].as_str().unwrap().to_owned()
     }
+
+    /// Somebody takes the Pod of a node away, and no watch delivers that before it is gone.
+    fn take_away(&self, node: &str) {
+        let name = self.pod_on(node);
+        lock(&self.server).remove(&format!("{PODS}{name}"));
+        self.controller.context.pods.remove(&ObjectKey::new("ns", &name), None);
+    }
+
+    /// Somebody takes the Pod of a node away at once, and the watch says so.
+    fn take_away_watched(&self, node: &str) {
+        let name = self.pod_on(node);
+        lock(&self.server).remove(&format!("{PODS}{name}"));
+        let report = |change: Change<'_, PodView>| self.controller.pod_changed(&change);
+        self.controller.context.pods.see_gone(&ObjectKey::new("ns", &name), None, report);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_cordoned_node_a_pod_that_is_deleted_by_force_comes_back_although_no_pass_saw_it_going() {
+    let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"});
+    let evicted = json!({"status": {"conditions": [target]}});
+    for (before, nodes) in [(json!({}), vec!["a", "b", "c"]), (evicted, vec!["a", "c"])] {
+        let world = staying_away().await;
+        world.node("b", cordoned(true));
+        world.settle().await;
+        let path = format!("{PODS}{}", world.pod_on("b"));
+        lock(&world.server).change(&path, &before);
+        world.deliver();
+        world.take_away_watched("b");
+        assert_eq!(world.controller.queue.depth(), 1, "a pass follows");
+        world.settle().await;
+        world.everywhere("i:1", &nodes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_annotation_a_new_set_leaves_out_cordoned_nodes_and_so_does_one_that_such_a_node_begins_to_fit() {
+    let node = |is_cordoned: bool, zone: &str| {
+        let mut node = cordoned(is_cordoned);
+        node["metadata"]["labels"] = json!({ "zone": zone });
+        node
+    };
+    let world = World::new();
+    for (name, is_cordoned, zone) in [("a", false, "1"), ("b", true, "1"), ("c", true, "2")] {
+        world.node(name, node(is_cordoned, zone));
+    }
+    world.apply(json!({"template": {"spec": {"nodeSelector": {"zone": "1"}}}}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {labels::STAY_AWAY_AFTER_EVICTION: "true"}}}));
+    world.settle().await;
+    world.everywhere("i:1", &["a"]);
+    world.node("c", node(true, "1"));
+    world.settle().await;
+    world.everywhere("i:1", &["a"]);
+    ["b", "c"].iter().for_each(|name| world.node(name, node(false, "1")));
+    world.settle().await;
+    world.everywhere("i:1", &["a", "b", "c"]);
 }
 
 #[tokio::test(start_paused = true)]

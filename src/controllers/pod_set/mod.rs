@@ -119,13 +119,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
 
     /// The Pods that a set controls.
     pub fn owned(&self, owner: &OwnerRef) -> Vec<Arc<PodView>> {
-        self.owned_that(owner, |_| true)
-    }
-
-    /// Those of them that fit.
-    pub fn owned_that(&self, owner: &OwnerRef, fits: impl Fn(&PodView) -> bool) -> Vec<Arc<PodView>> {
-        let is_one = |pod: &PodView| fits(pod) && owner.controls(pod);
-        self.context.pods.select_by_index(&BY_CONTROLLER, &owned_text(&owner.namespace, &owner.uid), is_one)
+        let owned = owned_text(&owner.namespace, &owner.uid);
+        self.context.pods.select_by_index(&BY_CONTROLLER, &owned, |pod| owner.controls(pod))
     }
 
     /// Why a set steps aside: a built-in object of the same kind and name selects its Pods, or the other way round, and both

@@ -1,7 +1,7 @@
 //! Nodes that come to large sets.
 
 use super::*;
-use crate::domain::pod::inplace::Allowed;
+use crate::{domain::pod::inplace::Allowed, runtime::watches::StoreIndex};
 
 /// A set that runs on a hundred nodes, with what its passes have written forgotten.
 async fn on_a_hundred_nodes(changes: Value) -> World {
@@ -29,6 +29,28 @@ async fn a_node_that_comes_gets_its_pod_without_a_pass_and_only_one() {
     let on_new = world.images().into_iter().filter(|(node, _)| node == "new").count();
     assert_eq!((on_new, world.pods().len()), (1, 101));
     assert_eq!(world.status()["desiredNumberScheduled"], 101);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_thousand_pods_only_those_of_the_node_that_comes_are_looked_at() {
+    let world = on_a_hundred_nodes(json!({})).await;
+    let pod = world.pods().remove(0);
+    for index in 100..1000 {
+        let (mut other, name) = (pod.clone(), format!("other-{index}"));
+        other["spec"]["nodeName"] = format!("m{index}").into();
+        for field in ["name", "uid"] {
+            other["metadata"][field] = name.as_str().into();
+        }
+        world.controller.context.pods.upsert(serde_json::from_value(other).unwrap());
+    }
+    assert_eq!(world.controller.context.pods.len(), 1000);
+    world.node("new", json!({}));
+    let before = StoreIndex::<PodView>::looked_at();
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    assert_eq!(world.sent().len(), 1, "its Pod is made");
+    world.controller.node_arrives(&key("new")).await.unwrap();
+    let looked_at = StoreIndex::<PodView>::looked_at() - before;
+    assert!((1..10).contains(&looked_at), "{looked_at} Pods");
 }
 
 #[tokio::test(start_paused = true)]

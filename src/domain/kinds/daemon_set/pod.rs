@@ -166,7 +166,7 @@ impl Pod {
             is_terminating: view.is_deleting(),
             until_available: until_available(view, spec.min_ready_seconds, now),
             is_ready: view.phase == "Running" && view.condition_is_true("Ready"),
-            is_evicted: view.condition(DISRUPTION_TARGET).is_some_and(|c| c.status == "True" && c.reason == EVICTED),
+            is_evicted: is_evicted(view),
             is_specified: label(labels::SPECIFIED_DELETE).is_some(),
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
             pending: pending(view),
@@ -217,6 +217,11 @@ impl Hooked for Pod {
     fn has_finalizer(&self, name: &str) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == name)
     }
+}
+
+/// Whether somebody has evicted a Pod, as `kubectl drain` does.
+pub fn is_evicted(view: &PodView) -> bool {
+    view.condition(DISRUPTION_TARGET).is_some_and(|c| c.status == "True" && c.reason == EVICTED)
 }
 
 /// In the order in which one of several is kept: those that stay, bound ones, the oldest.
