@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::{
     api::{CRDS, apps::clone_set::CloneSet, feature_gates::FeatureGates, kinds::KINDS, kruise},
+    controllers::pod_set::ASIDE_PAUSE,
     daemon::{images, prober::Prober, recreate::Recreator, runtimes::Runtimes},
     runtime::{
         events::Recorder,
@@ -593,6 +594,13 @@ fn every_quoted_message_is_in_the_sources() {
     assert!(count > 50, "only {count} messages were found");
     assert!(BEGINNINGS[..3].iter().all(|beginning| spoken.contains(beginning)));
     assert!(!spoken.contains("#[test]"), "a message that only a test has is no message");
+}
+
+#[test]
+fn the_way_from_apps_v1_says_how_often_the_new_object_looks_for_the_old_one() {
+    let page = read(&root().join("docs/how-to/from-apps-v1.md"));
+    let sentence = format!("The new object looks every {} seconds whether the old one is gone.", ASIDE_PAUSE.as_secs());
+    assert!(page.contains(&sentence), "{sentence}");
 }
 
 /// Calls that emit an event; their second argument is the reason.

@@ -8,7 +8,7 @@ use crate::{
         labels,
     },
     domain::{
-        kinds::daemon_set::spec::{excess_of_selector, flag, judge_annotations, per_topology},
+        kinds::daemon_set::spec::{excess_of_selector, flag, judge_annotations, nodes_kept_old, per_topology},
         pod::placement,
     },
     k8s::int_or_percent::{IntOrPercent, Round},
@@ -135,26 +135,62 @@ fn has_host_port(spec: &Object) -> bool {
     ports.any(|port| on_host || port > 0)
 }
 
-/// A warning of an update of many nodes without the limit that holds in any case. One for each zone is not enough: it says
-/// nothing of all zones together.
+/// A warning of an update of many nodes without the limit that holds in any case, when it begins or goes on. One for each zone
+/// is not enough: it says nothing of all zones together. The other way round it is: not every cluster has zones.
 pub(super) fn unguarded(old: &Value, object: &Value) -> Option<String> {
     let nodes = old.pointer("/status/desiredNumberScheduled").and_then(Value::as_i64).unwrap_or(0);
-    let is_new_template = old.pointer("/spec/template") != object.pointer("/spec/template");
-    let is_rolling = object.pointer("/spec/updateStrategy/type").is_none_or(|kind| kind != ON_DELETE);
-    let annotation = |key: &str| object.pointer("/metadata/annotations")?.get(key)?.as_str();
-    let is_strict = flag(annotation(labels::STRICT_MAX_UNAVAILABLE)) == Ok(true);
-    let of_zones = per_topology(annotation(labels::MAX_UNAVAILABLE_PER_TOPOLOGY));
-    (nodes > MANY_NODES && is_new_template && is_rolling && !is_strict).then(|| {
-        let strict = labels::STRICT_MAX_UNAVAILABLE;
-        let what_helps = match of_zones {
-            Ok(Some(_)) => format!("the annotation {strict}: \"true\" keeps that limit in any case"),
-            _ => {
-                let per_topology = labels::MAX_UNAVAILABLE_PER_TOPOLOGY;
-                format!("the annotations {strict}: \"true\" and {per_topology} keep a limit in any case")
-            }
-        };
-        format!(
-            "the new template goes to {nodes} nodes, and Pods that are not available are replaced whatever maxUnavailable says; {what_helps}"
-        )
-    })
+    if nodes <= MANY_NODES || !is_rolling(object) || is_strict(object) {
+        return None;
+    }
+    let what = match () {
+        () if old.pointer("/spec/template") != object.pointer("/spec/template") => {
+            format!("the new template goes to {nodes} nodes")
+        }
+        () if goes_on(old, object, nodes) => format!("the update of {nodes} nodes goes on"),
+        () => return None,
+    };
+    let strict = labels::STRICT_MAX_UNAVAILABLE;
+    let what_helps = match per_topology(annotation(object, labels::MAX_UNAVAILABLE_PER_TOPOLOGY)) {
+        Ok(Some(_)) => format!("the annotation {strict}: \"true\" keeps that limit in any case"),
+        _ => {
+            let per_topology = labels::MAX_UNAVAILABLE_PER_TOPOLOGY;
+            format!("the annotations {strict}: \"true\" and {per_topology} keep a limit in any case")
+        }
+    };
+    Some(format!("{what}, and Pods that are not available are replaced whatever maxUnavailable says; {what_helps}"))
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
+}
+
+fn is_strict(object: &Value) -> bool {
+    flag(annotation(object, labels::STRICT_MAX_UNAVAILABLE)) == Ok(true)
+}
+
+fn is_rolling(object: &Value) -> bool {
+    object.pointer("/spec/updateStrategy/type").is_none_or(|kind| kind != ON_DELETE)
+}
+
+fn of_rolling<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    object.pointer("/spec/updateStrategy/rollingUpdate")?.get(key).filter(|value| !value.is_null())
+}
+
+/// Whether an update that had not got everywhere gets to more nodes than before, or without the limit that it had.
+fn goes_on(old: &Value, object: &Value, nodes: i64) -> bool {
+    let number = |at: &str| old.pointer(at).and_then(Value::as_i64);
+    // Of a spec that the status does not know yet nobody can say how far it has got.
+    let is_unknown = number("/metadata/generation") > number("/status/observedGeneration");
+    let is_unfinished = is_unknown || number("/status/updatedNumberScheduled").unwrap_or(0) < nodes;
+    let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
+    let kept = |object: &Value| match of_rolling(object, "partition").map(IntOrPercent::parse) {
+        Some(Ok(partition)) => nodes_kept_old(partition, nodes),
+        Some(Err(_)) | None => 0,
+    };
+    let is_paused = |object: &Value| of_rolling(object, "paused") == Some(&Value::Bool(true));
+    let is_held = |object: &Value| !is_rolling(object) || is_paused(object) || kept(object) >= nodes;
+    let selector = of_rolling(old, "selector");
+    let is_let_go =
+        is_held(old) || kept(object) < kept(old) || selector.is_some() && selector != of_rolling(object, "selector");
+    is_unfinished && !is_held(object) && (is_strict(old) || is_let_go)
 }

@@ -300,6 +300,54 @@ fn a_large_fleet_without_guards_is_warned_of() {
 }
 
 #[test]
+fn a_large_fleet_is_warned_of_when_an_update_that_is_not_done_goes_on_without_guards() {
+    let (strict, none) = (json!({labels::STRICT_MAX_UNAVAILABLE: "true"}), json!({}));
+    let zones = json!({labels::MAX_UNAVAILABLE_PER_TOPOLOGY: "zone=2"});
+    let strategy = |fields: Value| json!({"type": "RollingUpdate", "rollingUpdate": fields});
+    let (plain, on_delete) = (strategy(json!({})), json!({"type": "OnDelete"}));
+    let paused = strategy(json!({"paused": true}));
+    let partition = |nodes: Value| strategy(json!({ "partition": nodes }));
+    let canary = |label: &str| strategy(json!({"selector": {"matchLabels": {"canary": label}}}));
+    let object = |(strategy, annotations): (&Value, &Value), updated: i64| {
+        let mut object = set(json!({ "updateStrategy": strategy }));
+        object["metadata"]["annotations"] = annotations.clone();
+        object["metadata"]["generation"] = 2.into();
+        object["status"] =
+            json!({"desiredNumberScheduled": 21, "updatedNumberScheduled": updated, "observedGeneration": 2});
+        object
+    };
+    for (what, old, new, is_warned) in [
+        ("strict goes off", (&plain, &strict), (&plain, &none), true),
+        ("the limit per zone stays", (&plain, &strict), (&plain, &zones), true),
+        ("it goes off while nothing goes on", (&paused, &strict), (&paused, &none), false),
+        ("the limit per zone goes off", (&plain, &zones), (&plain, &none), false),
+        ("OnDelete ends", (&on_delete, &none), (&plain, &none), true),
+        ("it ends with a limit", (&on_delete, &none), (&plain, &strict), false),
+        ("it begins", (&plain, &none), (&on_delete, &none), false),
+        ("a pause ends", (&paused, &none), (&plain, &none), true),
+        ("another hold begins", (&paused, &none), (&partition(json!("100%")), &none), false),
+        ("the partition is lowered", (&partition(json!(20)), &none), (&partition(json!(10)), &none), true),
+        ("it is gone", (&partition(json!("50%")), &none), (&plain, &none), true),
+        ("it is raised", (&partition(json!(10)), &none), (&partition(json!(20)), &none), false),
+        ("all nodes are selected", (&canary("yes"), &none), (&plain, &none), true),
+        ("others are selected", (&canary("yes"), &none), (&canary("no"), &none), true),
+        ("some are selected", (&plain, &none), (&canary("yes"), &none), false),
+        ("nothing changes", (&paused, &none), (&paused, &none), false),
+    ] {
+        let warnings = |updated: i64| admitted(update(object(old, updated), object(new, updated))).1;
+        let begins = "the update of 21 nodes goes on, and Pods that are not available are replaced";
+        let is_one = |warnings: &[String]| warnings.len() == 1 && warnings[0].starts_with(begins);
+        let unfinished = warnings(20);
+        assert_eq!(is_one(&unfinished), is_warned, "{what}: {unfinished:?}");
+        assert!(is_warned || unfinished.is_empty(), "{what}: {unfinished:?}");
+        assert_eq!(warnings(21), Vec::<String>::new(), "{what}: the update is done");
+    }
+    let (mut before, after) = (object((&paused, &none), 21), object((&plain, &none), 21));
+    before["metadata"]["generation"] = 3.into();
+    assert_eq!(admitted(update(before, after)).1.len(), 1, "the status does not know the last spec yet");
+}
+
+#[test]
 fn a_surge_with_a_host_port_is_warned_of() {
     let mut object = rolling(json!({"maxSurge": 1}));
     object["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80}]);
