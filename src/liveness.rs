@@ -342,10 +342,19 @@ const SEEDS: &str = "histories";
 /// A seed failed, or panicked: that is what a test wants.
 #[track_caller]
 pub fn seeds(default: u64, test: &str, one: impl Fn(u64) -> Result<Acts, String> + Sync) -> Acts {
+    long_seeds(default, 1, test, one)
+}
+
+/// The same for a history that takes as long as `share` others: of `KRUISE_SIM_SEEDS` it runs so many times fewer.
+///
+/// # Panics
+/// See [`seeds`].
+#[track_caller]
+pub fn long_seeds(default: u64, share: u64, test: &str, one: impl Fn(u64) -> Result<Acts, String> + Sync) -> Acts {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let (first, count) = match number("KRUISE_SIM_SEED") {
         Some(seed) => (seed, 1),
-        None => (0, number("KRUISE_SIM_SEEDS").unwrap_or(default)),
+        None => (0, number("KRUISE_SIM_SEEDS").map_or(default, |count| count.div_ceil(share))),
     };
     let (next, end) = (AtomicU64::new(first), first.saturating_add(count));
     let (failure, acts) = (Mutex::new(None), Mutex::new(Acts::default()));

@@ -49,7 +49,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("fuzzing", &["budgets", "webhook", "daemon", "runtime", "domain", "k8s", "api", "cri"]),
     ("reference", &["api"]),
     ("supply_chain", &[]),
-    ("docs", &["budgets", "webhook", "daemon", "runtime", "api"]),
+    ("docs", &["budgets", "controllers", "webhook", "daemon", "runtime", "api"]),
     ("cli", &["roles", "manifests", "plugin", "reference", "runtime", "k8s", "api"]),
     ("main", &["cli"]),
     ("lib", &[]),

@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::PLAYED;
@@ -27,11 +27,23 @@ pub struct Nodes {
 impl Nodes {
     /// Makes them. `heartbeats` is for a cluster whose node controller asks for signs of life.
     pub async fn make(t: &Test, prefix: &str, count: std::ops::Range<usize>, heartbeats: bool) -> Result<Self> {
+        Self::make_with(t, prefix, count, heartbeats, &json!({})).await
+    }
+
+    /// The same with a status that they have when they are created, as kubelet registers its node.
+    pub async fn make_with(
+        t: &Test,
+        prefix: &str,
+        count: std::ops::Range<usize>,
+        heartbeats: bool,
+        status: &Value,
+    ) -> Result<Self> {
         let names: Vec<String> = count.map(|i| format!("{prefix}{i:04}")).collect();
         let make = |name: &String| {
             let node = json!({ "kind": "Node", "metadata": { "name": name, "labels": {
                 PLAYED: "true", "kubernetes.io/hostname": name } },
-                "spec": { "taints": [{ "key": PLAYED, "value": "true", "effect": "NoSchedule" }] } });
+                "spec": { "taints": [{ "key": PLAYED, "value": "true", "effect": "NoSchedule" }] },
+                "status": status });
             async move { t.create(node).await.map(drop) }
         };
         stream::iter(&names).map(make).buffer_unordered(16).try_collect::<()>().await.context("make played nodes")?;

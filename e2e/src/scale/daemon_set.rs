@@ -231,11 +231,13 @@ impl Scale<'_> {
         let (mut times, mut free) = (Vec::new(), Vec::new());
         let from = self.options.big_nodes.max(self.options.nodes);
         let mut joined = Vec::new();
+        // As large as those that are there.
+        let status = json!({ "images": images() });
         for index in from..from + JOINING {
             let node = format!("{NODE_PREFIX}{index:04}");
             // Before it is asked for: what the API server itself takes is included.
             let start = Instant::now();
-            joined.push(Nodes::make(played, NODE_PREFIX, index..index + 1, false).await?);
+            joined.push(Nodes::make_with(played, NODE_PREFIX, index..index + 1, false, &status).await?);
             let mut own = 0;
             while own < SETS {
                 let next = tokio::time::timeout(PATIENCE, came.recv()).await.context("a node gets its Pods")?;

@@ -22,7 +22,7 @@ use crate::{
         pod::{inplace::Allowed, lifecycle::State},
         workload::{revisions::KnownRevision, steps::PodAction, turns::Turns},
     },
-    k8s::{int_or_percent::IntOrPercent, revision},
+    k8s::revision,
     liveness::{self, Acts, Random},
 };
 
@@ -42,6 +42,12 @@ const BAD: [Template; 3] = [Template::Bad, Template::BreaksNodes, Template::Brea
 /// `minReadySeconds`, and after how many seconds a node breaks at the earliest. A step takes up to five.
 const MIN_READY: i64 = 12;
 const LATER: i64 = 4;
+/// Of so many nodes one is disturbed in every second step.
+const FEW: usize = 50;
+
+fn name_of(i: usize) -> String {
+    format!("n{i:04}")
+}
 
 /// A node that is played.
 #[derive(Clone, Debug)]
@@ -153,7 +159,7 @@ impl World {
     }
 
     fn join(&mut self, i: usize, created: i64) -> String {
-        let name = format!("n{i:04}");
+        let name = name_of(i);
         let machine = Machine { zone: format!("z{}", i % 5), created, taint: None, down: None };
         let node = machine.node(&name, &self.spec);
         self.nodes.insert(name.clone(), (machine, node));
@@ -390,7 +396,10 @@ impl World {
                 self.replaced.remove(&name);
             }
             1 => {
-                let number = 5000 + usize::try_from(self.now).unwrap();
+                let mut number = 5000 + usize::try_from(self.now).unwrap();
+                while self.nodes.contains_key(&name_of(number)) {
+                    number += 1;
+                }
                 let name = self.join(number, self.now);
                 if self.random.chance(50) {
                     self.lose(&name);
@@ -410,12 +419,14 @@ impl World {
         }
     }
 
-    /// Things happen while a template is rolled out.
+    /// Things happen while a template is rolled out, the more nodes there are the more.
     fn roll_out_amid(&mut self, template: Template, events: usize) {
         self.roll_out(template);
         for _ in 0..events {
-            if self.random.chance(50) {
-                self.disturb();
+            for _ in 0..self.nodes.len().div_ceil(FEW) {
+                if self.random.chance(50) {
+                    self.disturb();
+                }
             }
             self.step();
         }
@@ -522,21 +533,26 @@ fn every_strategy_gets_a_corrected_template_everywhere() {
     });
 }
 
+/// A limit of a tenth, so that a good template gets everywhere in about as many steps as in a small fleet.
 #[test]
 fn of_a_thousand_nodes_bad_templates_take_no_more_than_max_unavailable_and_a_good_one_gets_everywhere() {
-    for (seed, bad) in [(1, [Template::Bad, Template::BreaksNodesLater]), (2, [Template::BreaksNodes, Template::Bad])] {
-        let mut fields = json!({"strict": true, "maxUnavailable": 10, "perZone": 4, "minReadySeconds": MIN_READY});
-        if seed == 2 {
-            fields["rollingUpdateType"] = "InPlaceIfPossible".into();
-        }
-        let mut world = World::running(seed, fields, 1000);
-        bad.into_iter().for_each(|template| world.roll_out_amid(template, 15));
-        assert!((1..=10).contains(&world.most.0) && world.most.1 <= 4, "{bad:?} took {:?}", world.most);
-        // Whoever mends it is in a hurry.
-        world.spec.rolling.max_unavailable = IntOrPercent::Int(1000);
-        world.spec.per_topology = Some(("zone".to_owned(), 400));
-        world.settle(100);
-    }
+    let acts = liveness::long_seeds(2, 100, "of_a_thousand_nodes", |seed| {
+        let random = &mut Random(seed);
+        let templates = [BAD[random.below(3)], BAD[random.below(3)]];
+        let limits = json!({"strict": true, "maxUnavailable": 100, "perZone": 25, "minReadySeconds": MIN_READY});
+        let fields = varied(limits, random);
+        let mut world = World::running(seed, fields.clone(), 1000);
+        templates.into_iter().for_each(|template| world.roll_out_amid(template, 15));
+        world.settle(600);
+        assert!(
+            (1..=100).contains(&world.most.0) && world.most.1 <= 25,
+            "{templates:?} and their mend took {:?}: {fields}",
+            world.most
+        );
+        assert_eq!(world.most_pairs, 0, "{fields}");
+        Ok(world.acts)
+    });
+    acts.require(&[("taken", 50_000), ("nodes lost", 4000)]);
 }
 
 #[test]
