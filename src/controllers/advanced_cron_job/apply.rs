@@ -63,6 +63,8 @@ impl Controller {
         let Some((kind, job)) = make::job(cron, CronRun::Slot(slot)) else { return Ok(None) };
         let name = make::name(&key.name, slot);
         let path = path::in_namespace(kind.group(), kind.version(), &key.namespace, kind.plural());
+        // Told when the job is known to be there: the answer may be lost, and the job be found later.
+        self.memory(cron, |memory| memory.skipped = plan.missed);
         let text = match post(&self.context.client, &path, &job).await {
             Ok(text) => text,
             Err(error) if is_already_there(&error) => return self.take_over(cron, kind, (&name, slot)).await,
@@ -83,9 +85,6 @@ impl Controller {
         tracing::info!(cron = %key, kind = kind.kind(), job = name, slot = %rfc3339(slot), "made a job");
         let message = format!("created {} {name} for {}", kind.kind(), rfc3339(slot));
         self.context.events.normal(&reference(cron), "SuccessfulCreate", &message);
-        if let Some(missed) = plan.missed {
-            self.report_missed(cron, missed);
-        }
         Ok(None)
     }
 
@@ -95,6 +94,7 @@ impl Controller {
             memory.made = memory.made.max(Some(slot));
             memory.trouble = None;
         });
+        self.report_skipped(cron, Some(slot));
     }
 
     /// There is a job of that name: made by a process before this one, or somebody else's.
@@ -186,6 +186,15 @@ impl Controller {
             self.emit_once(cron, "JobAlreadyActive", message, false);
         }
         if let Some(missed) = plan.missed.filter(|missed| missed.is_late) {
+            self.report_missed(cron, missed);
+        }
+    }
+
+    /// Says what was missed before a job that was sent for, once that is known to be there: `made` is the newest slot that has,
+    /// or had, a job.
+    pub(super) fn report_skipped(&self, cron: &AdvancedCronJob, made: Option<Timestamp>) {
+        let skipped = self.memory(cron, |memory| memory.skipped.take_if(|missed| made >= Some(missed.last)));
+        if let Some(missed) = skipped {
             self.report_missed(cron, missed);
         }
     }

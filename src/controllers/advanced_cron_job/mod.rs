@@ -25,7 +25,7 @@ use super::{Context, Registration, Runner, Started, lock, owned_text};
 use crate::{
     api::apps::{self, advanced_cron_job::AdvancedCronJob},
     domain::kinds::cron_job::{
-        plan::{self, CronChild},
+        plan::{self, CronChild, MissedSlots},
         spec::{CronSpec, JobKind},
     },
     k8s::{rbac::Rule, time::Now},
@@ -121,7 +121,8 @@ impl Jobs {
     }
 }
 
-/// In-memory state of an AdvancedCronJob; losing it repeats an event, and a slot whose job was gone before it was recorded.
+/// In-memory state of an AdvancedCronJob; losing it repeats an event or leaves one out, and repeats a slot whose job was gone
+/// before it was recorded.
 #[derive(Default)]
 struct CronMemory {
     uid: String,
@@ -129,6 +130,8 @@ struct CronMemory {
     said: String,
     /// The latest slot of which it was said that it was missed.
     missed: Option<Timestamp>,
+    /// What was missed before the job that was last sent for, until that is known to be there.
+    skipped: Option<MissedSlots>,
     /// Why the job that is due was not made.
     trouble: Option<String>,
     /// The newest slot for which a job was made or seen, until the status tells of it: the job may be gone before one that
@@ -245,6 +248,7 @@ impl Controller {
         let made = self.memory(cron, |memory| memory.made);
         let plan = plan::plan(cron, spec.as_ref().ok(), &children, made, now.wall);
         self.memory(cron, |memory| memory.made = plan.made);
+        self.report_skipped(cron, plan.made);
         let mut failed = Ok(None);
         match plan.run.filter(|_| !plan.records_first) {
             Some(slot) => match self.run_slot(cron, &plan, slot).await {

@@ -6,7 +6,10 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{controllers::in_memory, runtime::pass::AFTER_CONFLICT};
+use crate::{
+    controllers::in_memory,
+    runtime::{events::Recorder, pass::AFTER_CONFLICT},
+};
 
 mod simulation;
 
@@ -20,6 +23,8 @@ struct Server {
     events: Vec<String>,
     /// The code of the answer to each creation.
     refuses: Option<u16>,
+    /// What is created is stored, and the answer is lost.
+    loses_answers: bool,
     /// The code of the answer to each write of a status.
     refuses_status: Option<u16>,
     version: u64,
@@ -60,7 +65,7 @@ impl Server {
                 made["metadata"]["uid"] = format!("uid-{}", self.version).into();
                 made["metadata"]["resourceVersion"] = version;
                 self.objects.insert(path, made.clone());
-                (201, made)
+                if self.loses_answers { refused(504) } else { (201, made) }
             }
             "PATCH" => {
                 let Some(object) = self.objects.get_mut(&path) else { return refused(404) };
@@ -103,6 +108,16 @@ impl World {
                 false => drop(self.controller.jobs.of(JobKind::Job).upsert(serde_json::from_value(object).unwrap())),
             }
         }
+    }
+
+    /// Another process, whose events are kept.
+    fn hear_events(&mut self) {
+        let server = self.server.clone();
+        let mut context = in_memory::context(move |request, body| lock(&server).answer(request, body));
+        let (recorder, send) = Recorder::new(context.client.clone(), "test", "", Default::default());
+        tokio::spawn(send);
+        context.events = recorder;
+        self.controller = Controller::new(&context);
     }
 
     fn put(&self, spec: Value) {
@@ -641,6 +656,40 @@ async fn missed_times_are_counted_once() {
     world.settle_at("2026-01-01T06:01:00Z").await;
     assert_eq!(world.controller.metrics.missed.get(), 6);
     assert_eq!(world.jobs(), Vec::<String>::new());
+}
+
+/// The answer to its creation says that the latest job is there, or what is found when it is sent again, or the watch.
+#[tokio::test(start_paused = true)]
+async fn c5_6_what_was_missed_before_the_latest_job_is_told_once_however_that_is_seen_to_be_there() {
+    for seen_by in ["answer", "retry", "watch"] {
+        let mut world = World::new();
+        world.hear_events();
+        world.put(json!({}));
+        world.settle().await;
+        world.now = at("2026-01-01T05:30:00Z");
+        let is_lost = seen_by != "answer";
+        lock(&world.server).loses_answers = is_lost;
+        assert_eq!(world.pass().await.is_err(), is_lost, "{seen_by}");
+        assert_eq!(world.jobs().len(), 1, "{seen_by}");
+        assert_eq!(world.controller.metrics.missed.get(), if is_lost { 0 } else { 4 }, "{seen_by}");
+        lock(&world.server).loses_answers = false;
+        if seen_by == "watch" {
+            let job = serde_json::from_value(world.job(&world.jobs()[0])).unwrap();
+            world.controller.jobs.of(JobKind::Job).upsert(job);
+        }
+        for _ in 0..2 {
+            world.settle().await;
+        }
+        // Events are sent by a task of their own.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let events: Vec<String> = lock(&world.server).events.clone();
+        let missed: Vec<&String> = events.iter().filter(|event| event.starts_with("MissedSchedule")).collect();
+        let (first, last) = ("2026-01-01T01:00:00Z", "2026-01-01T05:00:00Z");
+        let want = format!("MissedSchedule missed 4 since {first}: only the latest job, of {last}, was made");
+        assert_eq!(missed, [&want], "{seen_by}: {events:?}");
+        assert_eq!((world.controller.metrics.missed.get(), world.jobs().len()), (4, 1), "{seen_by}");
+        assert_eq!(world.status()["lastScheduleTime"], last, "{seen_by}");
+    }
 }
 
 #[test]
