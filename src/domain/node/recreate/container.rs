@@ -141,13 +141,17 @@ impl ContainerStep<'_> {
         plan: &mut NodePlan,
     ) {
         let Some(instance) = self.target(state) else { return };
+        let hook = self.hook().filter(|_| !memory.hook_begun);
+        if hook.is_some() && self.is_left_to_kubelet() {
+            fail(state, &Failure::PodEnded { phase: self.pod.phase.to_string() });
+            return;
+        }
         if !may_stop {
             state.phase = Phase::Pending;
             say(state, Progress::Silent);
             return;
         }
         self.record_intent(state, instance);
-        let hook = self.hook().filter(|_| !memory.hook_begun);
         state.hook_started_at = hook.as_ref().and(state.kill_started_at);
         let progress = if hook.is_some() { Progress::RunningHook } else { Progress::Stopping };
         let back_off = self.expected_wait().map(wait_expected);
@@ -202,6 +206,10 @@ impl ContainerStep<'_> {
             return;
         }
         if memory.hook_not_begun {
+            if self.is_left_to_kubelet() {
+                fail(state, &Failure::PodEnded { phase: self.pod.phase.to_string() });
+                return;
+            }
             plan.kill = Some(self.kill(target, self.hook(), self.grace()));
             return;
         }
@@ -358,6 +366,15 @@ impl ContainerStep<'_> {
 
     fn grace(&self) -> Duration {
         memory::grace(self.observed.request)
+    }
+
+    /// Whether the hook has to be left to kubelet, which runs it once it sees that the Pod is over, and then stops the container.
+    /// The sidecar terminator makes a request for such a container only when kubelet has not done so in time.
+    fn is_left_to_kubelet(&self) -> bool {
+        let own = self.observed.request.metadata.labels.as_ref();
+        let by_terminator = own.is_some_and(|all| all.contains_key(labels::SIDECAR_TERMINATION))
+            && self.pod.condition_is_true(labels::CONDITION_SIDECAR_TERMINATED);
+        self.pod.is_finished() && !by_terminator
     }
 
     /// The hook to run; with a grace of 0 there is no time for one.

@@ -491,6 +491,50 @@ fn a_container_that_was_removed_after_the_end_of_its_pod_is_not_waited_for() {
     }
 }
 
+/// kubelet runs the hook and stops the container when it sees that the Pod is over.
+#[test]
+fn the_hook_of_a_pod_that_is_over_is_left_to_kubelet_except_by_the_terminator() {
+    let terminated = json!([{"type": "SidecarTerminated", "status": "True"}]);
+    let (kubelets, own) = (json!([]), Some("kruise.rs/sidecar-termination"));
+    for (phase, conditions, label, has_hook, killed) in [
+        ("Running", &kubelets, None, true, Some(true)),
+        ("Succeeded", &terminated, None, true, None),
+        ("Failed", &kubelets, None, true, None),
+        ("Failed", &kubelets, own, true, None),
+        // Kubelet has not stopped it in time.
+        ("Succeeded", &terminated, own, true, Some(true)),
+        ("Succeeded", &terminated, None, false, Some(false)),
+    ] {
+        let what = format!("{phase} {conditions} {label:?} {has_hook}");
+        let mut world = World::new(&["main"]);
+        world.pod["status"]["phase"] = json!(phase);
+        world.pod["status"]["conditions"] = conditions.clone();
+        let plain = request(&["main"], strategy());
+        let mut request = if has_hook { with_hook(plain) } else { plain };
+        let labels = request.metadata.labels.get_or_insert_default();
+        labels.extend(label.map(|label| (label.to_owned(), UID.to_owned())));
+        world.run(&mut request);
+        let hooks: Vec<bool> = world.kills.iter().map(|(.., hook)| *hook).collect();
+        assert_eq!(hooks, killed.as_slice(), "{what}");
+        if killed.is_none() {
+            let why = format!("the Pod has ended (phase {phase})");
+            assert_eq!((phases(&request), message(&request, 0)), (vec!["Failed"], &*why), "{what}");
+            assert!(request.is_completed(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_hook_that_was_recorded_and_not_begun_before_its_pod_was_over_is_left_to_kubelet_too() {
+    let mut world = World::new(&["main"]);
+    let mut request = with_hook(request(&["main"], strategy()));
+    request.status = world.plan(&request).status;
+    world.pod["status"]["phase"] = json!("Succeeded");
+    world.run(&mut request);
+    assert!(world.killed().is_empty() && request.is_completed());
+    assert_eq!(message(&request, 0), "the Pod has ended (phase Succeeded)");
+}
+
 #[test]
 fn without_the_pod_nothing_is_done() {
     let world = World::new(&["main"]);
