@@ -1,6 +1,6 @@
 //! Ends the sidecars of Pods that run to an end, when their main containers have ended.
 //!
-//! - Watches: Pods, and the ContainerRecreateRequests that it makes (by label).
+//! - Watches: Pods, the ContainerRecreateRequests that it makes (by label), and all that are active, for the hooks that they run.
 //! - Writes: ContainerRecreateRequests for sidecars whose exit code counts; the phase of Pods whose sidecars' exit codes do not,
 //!   with the condition SidecarTerminated; on virtual nodes the image that a sidecar names itself.
 //! - What is due is decided by [`crate::domain::pod::sidecar_terminator`].
@@ -64,10 +64,16 @@ const BY_POD: StoreIndex<ContainerRecreateRequest> = StoreIndex::new("pod", |req
     let mut owners = request.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == "Pod" && group_of(&owner.api_version).is_empty()).map(|owner| owner.uid.clone())
 });
+/// Requests by the UID of the Pod whose containers they restart.
+const BY_RESTARTED_POD: StoreIndex<ContainerRecreateRequest> =
+    StoreIndex::new("restarted Pod", |request| Some(request.pod_uid().to_owned()));
 
 struct Controller {
     context: Context,
+    /// Those for sidecars, open or not.
     requests: Arc<Store<ContainerRecreateRequest>>,
+    /// Those that are active, whoever made them.
+    active: Arc<Store<ContainerRecreateRequest>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<TerminatorMemory>,
     pods: PodControl,
@@ -79,6 +85,8 @@ struct Controller {
 struct TerminatorMemory {
     /// When it was first seen to be over, on the monotonic clock.
     ended: Option<Duration>,
+    /// When the hook of a sidecar was first seen to run, on the same.
+    hook: Option<Duration>,
     /// The last warning.
     said: String,
 }
@@ -96,6 +104,7 @@ impl Controller {
         Self {
             context: context.clone(),
             requests: Store::new([BY_POD]),
+            active: Store::new([BY_RESTARTED_POD]),
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
             pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
@@ -104,19 +113,12 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let (on_request, this) = (self.clone(), self.clone());
-        let request_changed = move |change: Change<'_, ContainerRecreateRequest>| match change {
-            Change::Applied { new: request, .. } | Change::Deleted(request) => {
-                let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
-                on_request.queue.add(ObjectKey::new(namespace, &request.spec.pod_name));
-            }
-            Change::Undecodable { key, error } => {
-                tracing::error!(request = %key, error, "this request cannot be read");
-            }
-        };
+        let (on_own, on_active, this) = (self.clone(), self.clone(), self.clone());
         let own = Config::default().labels(labels::SIDECAR_TERMINATION);
+        let active = Config::default().labels(labels::CRR_ACTIVE);
         let runner = Runner::new(&self.context, NAME, shutdown)
-            .watch_guarded(self.context.api(), own, &self.requests, request_changed)
+            .watch_guarded(self.context.api(), own, &self.requests, move |change| on_own.request_changed(&change))
+            .watch_guarded(self.context.api(), active, &self.active, move |change| on_active.request_changed(&change))
             .following(&self.context.pods)
             .following(self.context.nodes.store());
         let reconcile = move |key: ObjectKey| {
@@ -124,6 +126,18 @@ impl Controller {
             async move { this.reconcile(&key).await }
         };
         runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
+        match change {
+            Change::Applied { new: request, .. } | Change::Deleted(request) => {
+                let namespace = request.metadata.namespace.as_deref().unwrap_or_default();
+                self.queue.add(ObjectKey::new(namespace, &request.spec.pod_name));
+            }
+            Change::Undecodable { key, error } => {
+                tracing::error!(request = %key, error, "this request cannot be read");
+            }
+        }
     }
 
     fn pod_changed(&self, change: &Change<'_, PodView>) {
@@ -155,10 +169,18 @@ impl Controller {
         });
         // Nothing is known about a Node that is gone, and the Pod goes with it.
         let is_virtual = self.context.nodes.get(&pod.node_name).is_some_and(|node| node.is_virtual());
-        let mut requests = self.requests.by_index(&BY_POD, pod.uid());
         // Whoever may create requests in another namespace can write the Pod's UID into them.
-        requests.retain(|request| request.metadata.namespace.as_deref() == Some(pod.namespace()));
+        let is_here =
+            |request: &ContainerRecreateRequest| request.metadata.namespace.as_deref() == Some(pod.namespace());
+        let requests = self.requests.select_by_index(&BY_POD, pod.uid(), is_here);
+        let active = self.active.select_by_index(&BY_RESTARTED_POD, pod.uid(), is_here);
+        let longest = sidecar_terminator::hook_lasts(&pod, &active);
+        let hook_for = self.memories.with(key, |memory| {
+            memory.hook = longest.and(memory.hook.or(Some(now.mono)));
+            memory.hook.map(|seen| now.mono.saturating_sub(seen))
+        });
         let plan = sidecar_terminator::plan(&pod, is_virtual, &requests, ended_for.flatten(), now);
+        let plan = plan.after_hook(longest, hook_for.flatten().unwrap_or_default());
         let Some(step) = &plan.step else { return Ok(plan.look.map_or(Requeue::Await, Requeue::After)) };
         let result = self.carry_out(&pod, step).await;
         let counted = if result.is_ok() { "succeeded" } else { "failed" };

@@ -183,6 +183,45 @@ async fn requests_of_another_namespace_or_of_another_kind_of_owner_keep_no_sidec
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_a_request_of_a_user_runs_is_awaited_before_the_pod_ends() {
+    let request = |namespace: &str, version: u32, state: Value| {
+        json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "ContainerRecreateRequest",
+            "metadata": {"name": "users", "namespace": namespace, "uid": "x", "resourceVersion": version.to_string(),
+                "labels": {labels::CRR_ACTIVE: "true", labels::CRR_POD_UID: "u1"}},
+            "spec": {"podName": "p", "containers": [{"name": "proxy"}],
+                "strategy": {"terminationGracePeriodSeconds": 20}},
+            "status": {"phase": "Recreating", "containerRecreateStates": [state]}})
+    };
+    let begun = "2026-01-01T00:00:00Z";
+    let hook = json!({"name": "proxy", "phase": "Recreating", "killStartedAt": begun, "hookStartedAt": begun});
+    let mut killed = hook.clone();
+    killed["isKilled"] = true.into();
+    let see = |world: &World, request: Value| {
+        let request: ContainerRecreateRequest = serde_json::from_value(request).unwrap();
+        world.controller.active.upsert(request);
+    };
+    let waits = |looked: Requeue| matches!(looked, Requeue::After(left) if left > AFTER_CONFLICT);
+    for comes_to_an_end in [true, false] {
+        let world = World::new("Never", &[SWITCH, labels::ENV_IGNORE_EXIT_CODE]);
+        see(&world, request("ns", 5, hook.clone()));
+        assert!(waits(world.look().await.unwrap()));
+        tokio::time::advance(Duration::from_secs(49)).await;
+        assert!(waits(world.look().await.unwrap()));
+        assert!(world.writes().is_empty());
+        match comes_to_an_end {
+            true => see(&world, request("ns", 6, killed.clone())),
+            false => tokio::time::advance(Duration::from_secs(1)).await,
+        }
+        world.look().await.unwrap();
+        assert_eq!(world.writes()[0].0, format!("PATCH {POD}/status"), "{comes_to_an_end}");
+    }
+    let world = World::new("Never", &[SWITCH, labels::ENV_IGNORE_EXIT_CODE]);
+    see(&world, request("elsewhere", 5, hook));
+    world.look().await.unwrap();
+    assert_eq!(world.writes()[0].0, format!("PATCH {POD}/status"), "anybody may write the UID of the Pod");
+}
+
 #[tokio::test]
 async fn sw_b1_e29_without_the_node_the_request_is_made_all_the_same() {
     let world = World::new("Never", &[SWITCH]);

@@ -13,13 +13,14 @@
 //! ```
 //!
 //! The phase is written before a sidecar whose exit code is ignored is stopped, because kubelet makes a Pod Failed as soon as it
-//! has seen that exit code. There is no request beside it: preStop would run twice.
+//! has seen that exit code. There is no request beside it: preStop would run twice. For the same reason it waits while a request of
+//! a user runs the hook of a sidecar.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
     api::{
-        crr::{ContainerRecreateRequest, ContainerRecreateState},
+        crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
         labels,
     },
     k8s::{
@@ -28,9 +29,9 @@ use crate::{
     },
 };
 
-/// How long kubelet may take longer than the grace of a Pod that is over.
+/// How long kubelet may take longer than the grace of a Pod that is over, and a daemon than that of a request.
 const SLACK: Duration = Duration::from_secs(30);
-/// The grace of a Pod that does not say.
+/// The grace of a Pod or a request that does not say.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// The pause after a request that has ended and left a sidecar running; it doubles with each.
 const RETRY: Duration = Duration::from_secs(10);
@@ -71,6 +72,39 @@ impl TerminatorPlan {
     fn step(step: TerminatorStep) -> Self {
         Self { step: Some(step), look: None }
     }
+
+    /// The same, with the end of the Pod put off while a hook runs: `longest` is what [`hook_lasts`] says, `seen_for` for how long
+    /// such a hook has been seen.
+    pub fn after_hook(self, longest: Option<Duration>, seen_for: Duration) -> Self {
+        let left = longest.unwrap_or_default().saturating_sub(seen_for);
+        match self.step {
+            Some(TerminatorStep::End { .. }) if !left.is_zero() => Self { step: None, look: Some(left) },
+            _ => self,
+        }
+    }
+}
+
+/// How long at most it takes until no request runs the hook of a sidecar any more, if one does: kubelet would run it once more in
+/// a Pod that is over. `open` are the open requests for this Pod, whoever made them. A node may be lost, and a request stay open.
+pub fn hook_lasts(pod: &PodView, open: &[Arc<ContainerRecreateRequest>]) -> Option<Duration> {
+    let is_in_hook = |state: &ContainerRecreateState| {
+        let has_ended = matches!(state.phase, Phase::Succeeded | Phase::Failed);
+        state.hook_started_at.is_some() && !state.is_killed && !has_ended
+    };
+    let is_sidecar = |name: &str| sidecars(pod).any(|(container, _)| container.name == *name);
+    let runs_hook = |request: &&Arc<ContainerRecreateRequest>| {
+        let mut states = request.status.iter().flat_map(|status| &status.container_recreate_states);
+        request.is_open() && states.any(|state| is_in_hook(state) && is_sidecar(&state.name))
+    };
+    let limit = |request: &Arc<ContainerRecreateRequest>| {
+        grace(request.strategy().termination_grace_period_seconds).saturating_add(SLACK)
+    };
+    open.iter().filter(runs_hook).map(limit).max()
+}
+
+/// A grace period as it is written.
+fn grace(seconds: Option<i64>) -> Duration {
+    seconds.and_then(|seconds| u64::try_from(seconds).ok()).map_or(DEFAULT_GRACE, Duration::from_secs)
 }
 
 /// Whether a Pod has sidecars that are to be ended at some time.
@@ -204,8 +238,7 @@ fn after_the_end(
     }
     let running = sidecars(pod).map(|(container, _)| container);
     let running = running.filter(|container| matches!(state(pod, container), ContainerState::Running { .. }));
-    let grace = pod.spec.termination_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let patience = grace.map_or(DEFAULT_GRACE, Duration::from_secs).saturating_add(SLACK);
+    let patience = grace(pod.spec.termination_grace_period_seconds).saturating_add(SLACK);
     let left = patience.saturating_sub(ended_for);
     // Kubelet may notice the phase only after 90 s. What has no hook need not wait for that: nothing would run twice.
     let (due, later): (Vec<&ContainerView>, Vec<_>) =

@@ -154,6 +154,48 @@ fn a_sidecar_that_kubelet_would_restart_is_stopped_once_and_the_pod_ends() {
     assert_eq!(plan(&containers(exit(0)), false, &[], None, at(0)), TerminatorPlan::default());
 }
 
+/// In a Pod that is over kubelet runs preStop too.
+#[test]
+fn a_pod_is_not_ended_while_a_request_of_anybody_runs_the_hook_of_a_sidecar_and_not_put_off_for_ever() {
+    let begun = "2026-01-01T00:00:00Z";
+    let hook = json!({"name": "proxy", "phase": "Recreating", "killStartedAt": begun, "hookStartedAt": begun});
+    let with = |change: Value| {
+        let mut state = hook.clone();
+        json_patch::merge(&mut state, &change);
+        state
+    };
+    let pod = pod("Never", &[("main", &[], exit(0)), ("proxy", &[SWITCH, IGNORE], running())]);
+    let lasts = |phase: &str, grace: Value, state: Value| {
+        let request = serde_json::from_value(json!({"apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "ContainerRecreateRequest", "metadata": {"name": "users", "namespace": "ns"},
+            "spec": {"podName": "p", "containers": [{"name": "proxy"}],
+                "strategy": {"terminationGracePeriodSeconds": grace}},
+            "status": {"phase": phase, "containerRecreateStates": [state]}}));
+        hook_lasts(&pod, &[Arc::new(request.unwrap())]).map(|longest| longest.as_secs())
+    };
+    for (phase, grace, change, want) in [
+        ("Recreating", json!(20), json!({}), Some(50)),
+        ("Recreating", json!(null), json!({}), Some(60)),
+        ("Recreating", json!(20), json!({"hookStartedAt": null}), None),
+        ("Recreating", json!(20), json!({"isKilled": true}), None),
+        ("Recreating", json!(20), json!({"phase": "Failed"}), None),
+        ("Recreating", json!(20), json!({"name": "main"}), None),
+        ("Completed", json!(20), json!({}), None),
+    ] {
+        assert_eq!(lasts(phase, grace, with(change.clone())), want, "{phase} {change}");
+    }
+
+    let ends = || plan(&pod, false, &[], None, at(0));
+    assert_eq!(ends().step, end("Succeeded"));
+    let seconds = Duration::from_secs;
+    let waits = TerminatorPlan { step: None, look: Some(seconds(30)) };
+    assert_eq!(ends().after_hook(Some(seconds(50)), seconds(20)), waits);
+    assert_eq!(ends().after_hook(Some(seconds(50)), seconds(50)), ends(), "the node may be lost");
+    assert_eq!(ends().after_hook(None, seconds(0)), ends());
+    let stops = TerminatorPlan { step: stop(1, &["proxy"]), look: None };
+    assert_eq!(stops.clone().after_hook(Some(seconds(50)), seconds(0)), stops);
+}
+
 #[test]
 fn sw_e27_a_request_that_did_not_help_is_followed_by_another_one_later_each_time() {
     let pod = pod("Never", &[("main", &[], exit(0)), ("proxy", &[SWITCH], running())]);
