@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn f41_what_a_job_may_say() {
+    fn c1_f41_what_a_job_may_say() {
         for change in [
             json!({}),
             json!({"parallelism": 0}),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn f41_refusals_name_the_field_in_a_template_too() {
+    fn c1_f41_refusals_name_the_field_in_a_template_too() {
         let many = vec![json!({}); placement::MOST + 1];
         for (change, field) in [
             (json!({"parallelism": -1}), "parallelism"),

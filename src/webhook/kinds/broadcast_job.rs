@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn f41_every_default_of_a_new_job() {
+    fn c1_f41_every_default_of_a_new_job() {
         let object = stored(create(job(json!({"status": {"phase": "completed", "succeeded": 3}})))).unwrap();
         assert_eq!(
             object["spec"],
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_must_not_say_is_422_with_every_field() {
+    fn c1_what_a_job_must_not_say_is_422_with_every_field() {
         let denied = stored(create(job(json!({"metadata": {"name": "a.b"},
             "spec": {"parallelism": -1, "template": {"spec": {"restartPolicy": "Always"}}}}))))
         .unwrap_err();

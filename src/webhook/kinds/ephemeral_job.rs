@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn f54_containers_get_their_defaults_and_nothing_else_changes() {
+    fn d1_f54_containers_get_their_defaults_and_nothing_else_changes() {
         let request = create(&with_container(json!({"newer": {"a": [1]}, "terminationMessagePolicy": ""})));
         let mut stored = request.object.clone();
         json_patch::patch(&mut stored, &decide(request).unwrap().patch).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn f54_an_empty_selector_is_refused() {
+    fn d1_f54_an_empty_selector_is_refused() {
         for selector in [json!({}), json!({"matchLabels": null}), json!({"matchExpressions": []})] {
             let mut request = create(&json!({}));
             request.object["spec"]["selector"] = selector.clone();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_field() {
+    fn d1_refusals_name_the_field() {
         for (spec, field) in [
             (json!({"replicas": -1}), "spec.replicas"),
             (json!({"parallelism": -1}), "spec.parallelism"),
