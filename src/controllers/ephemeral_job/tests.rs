@@ -76,6 +76,10 @@ impl World {
                     return (code, json!({"kind": "Status", "code": code, "message": "refused by a test"}));
                 }
                 let fault = path.ends_with("/ephemeralcontainers").then(|| server.faults.pop_front()).flatten();
+                if let Some(fault) = fault {
+                    let is_lost = matches!(fault, Fault::Lost);
+                    server.acts.note(if is_lost { "lost answers" } else { "refused writes" });
+                }
                 if let Some(Fault::Error(code)) = fault {
                     return (code, json!({"kind": "Status", "code": code, "message": "refused at random"}));
                 }
@@ -536,13 +540,13 @@ fn check(world: &World, ends: &Ends, seed: u64) {
 }
 
 /// Whatever happens, a job ends with exact counts, and each Pod has got one container.
-async fn history(seed: u64) {
+async fn history(seed: u64) -> Acts {
     let (mut random, mut ends, mut made) = (Random(seed), Ends::new(), 0);
     let world = World::new();
     world.job(json!({"parallelism": 1}));
-    let mut was_lost = false;
+    let mut managers_lost = 0;
     for _ in 0..60 {
-        was_lost |= happen(&world, &mut random, &mut ends, &mut made).await;
+        managers_lost += u64::from(happen(&world, &mut random, &mut ends, &mut made).await);
         let _ = world.look().await;
         check(&world, &ends, seed);
     }
@@ -569,16 +573,26 @@ async fn history(seed: u64) {
     assert_eq!(status["match"], of_match, "seed {seed}: {status}");
     let phase = if counted[1] > 0 { "Failed" } else { "Succeeded" };
     assert_eq!(status["phase"], phase, "seed {seed}: {status}");
-    if !was_lost {
+    if managers_lost == 0 {
         let truth = [true, false].map(|well| ends.values().filter(|end| **end == well).count() as u64);
         assert_eq!(counted, truth, "seed {seed}: {status}");
     }
+    let mut acts = lock(&world.server).acts.clone();
+    acts.add("managers that were lost", managers_lost);
+    acts.add("Pods that succeeded", counted[0]);
+    acts.add("Pods that failed", counted[1]);
+    acts
 }
 
 #[test]
 fn simulation_of_ephemeral_jobs() {
-    liveness::seeds(150, "simulation_of_ephemeral_jobs", |seed| {
-        in_paused_time(history(seed));
-        Ok(Acts::default())
-    });
+    let acts = liveness::seeds(150, "simulation_of_ephemeral_jobs", |seed| Ok(in_paused_time(history(seed))));
+    acts.require(&[
+        ("refused writes", 50),
+        ("lost answers", 10),
+        ("managers that were lost", 50),
+        // What came of it.
+        ("Pods that succeeded", 50),
+        ("Pods that failed", 50),
+    ]);
 }

@@ -21,6 +21,7 @@ struct Played {
     requests: Vec<Value>,
     writes: Vec<(String, Value)>,
     refuse: u16,
+    refused: u64,
     version: u64,
 }
 
@@ -32,6 +33,7 @@ impl Played {
         if parts.method != Method::GET {
             self.writes.push((format!("{} {path}", parts.method), body.clone()));
             if self.refuse != 0 {
+                self.refused += 1;
                 return refused(self.refuse);
             }
         }
@@ -398,8 +400,8 @@ fn daemon(played: &mut Played, script: &Script, random: &mut Random) {
 
 /// kubelet, daemon and API server do what they want and when they want, writes are refused, the manager is started anew.
 /// Every Pod ends, and nothing is written before its main container has ended.
-async fn history(seed: u64) {
-    let mut random = Random(seed);
+async fn history(seed: u64) -> Acts {
+    let (mut random, mut acts) = (Random(seed), Acts::default());
     let policy = ["Never", "OnFailure"][random.below(2)];
     let main = if policy == "Never" && random.chance(50) { 3 } else { 0 };
     let proxy = if random.chance(50) { 143 } else { 0 };
@@ -413,7 +415,10 @@ async fn history(seed: u64) {
         script.is_rough = round < 40;
         lock(&world.played).refuse = 0;
         match random.below(8) {
-            0 if script.is_rough => world.restart(),
+            0 if script.is_rough => {
+                world.restart();
+                acts.note("managers that started anew");
+            }
             1 if script.is_rough => lock(&world.played).refuse = [403, 409, 500][random.below(3)],
             _ => {}
         }
@@ -444,13 +449,22 @@ async fn history(seed: u64) {
     if by_us {
         let want = if exit_code(&pod, 0) == Some(0) { "Succeeded" } else { "Failed" };
         assert_eq!(pod["status"]["phase"], want, "seed {seed}: {}", pod["status"]);
+        acts.note("Pods that were ended");
     }
+    let played = lock(&world.played);
+    acts.add("refused writes", played.refused);
+    acts.add("requests", played.requests.len() as u64);
+    acts
 }
 
 #[test]
 fn simulation_of_sidecar_termination() {
-    liveness::seeds(200, "simulation_of_sidecar_termination", |seed| {
-        in_paused_time(history(seed));
-        Ok(Acts::default())
-    });
+    let acts = liveness::seeds(200, "simulation_of_sidecar_termination", |seed| Ok(in_paused_time(history(seed))));
+    acts.require(&[
+        ("managers that started anew", 30),
+        ("refused writes", 5),
+        // What came of it.
+        ("requests", 20),
+        ("Pods that were ended", 20),
+    ]);
 }
