@@ -15,6 +15,7 @@ use crate::{
 
 const CRON: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/advancedcronjobs/cron";
 const BROADCAST_JOBS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/broadcastjobs";
+const IMAGE_JOBS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/imagelistpulljobs";
 /// Schedules, with the seconds between their slots.
 const SCHEDULES: [(i64, &str); 3] = [(300, "*/5 * * * *"), (600, "*/10 * * * *"), (1200, "*/20 * * * *")];
 /// How far the clock of the managers may be ahead of that of the API server, in seconds.
@@ -39,10 +40,11 @@ struct Wanted {
 
 impl Wanted {
     fn new(random: &mut Random) -> Self {
+        let kind = JobKind::ALL[random.below(3)];
         Self {
-            kind: [JobKind::Job, JobKind::BroadcastJob][random.below(2)],
+            kind,
             schedule: random.below(SCHEDULES.len()),
-            policy: ["Allow", "Forbid", "Replace"][random.below(3)],
+            policy: any_policy(kind, random),
             paused: false,
             deadline: [None, None, Some(100)][random.below(3)],
             limits: (random.below(3), random.below(2)),
@@ -57,6 +59,12 @@ impl Wanted {
             "startingDeadlineSeconds": self.deadline, "successfulJobsHistoryLimit": succeeded,
             "failedJobsHistoryLimit": failed, "template": template})
     }
+}
+
+/// A policy that admission lets through.
+fn any_policy(kind: JobKind, random: &mut Random) -> &'static str {
+    let allowed = if kind == JobKind::ImageListPullJob { 2 } else { 3 };
+    ["Forbid", "Replace", "Allow"][random.below(allowed)]
 }
 
 fn text(value: &Value) -> &str {
@@ -86,13 +94,15 @@ impl SlotJob {
             let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
             conditions.any(|condition| condition["type"] == type_ && condition["status"] == "True")
         };
-        let metadata = &object["metadata"];
+        let (metadata, status) = (&object["metadata"], &object["status"]);
+        // An ImageListPullJob has no such conditions.
+        let by_numbers = status["completionTime"].is_string().then(|| status["desired"] == status["succeeded"]);
         Some(Self {
             uid: text(&metadata["uid"]).to_owned(),
             owner: text(&metadata["ownerReferences"][0]["uid"]).to_owned(),
             slot: slot.parse().ok()?,
             created: seconds(&metadata["creationTimestamp"]).unwrap_or_default(),
-            end: (is_true("Complete") || is_true("Failed")).then(|| is_true("Complete")),
+            end: (is_true("Complete") || is_true("Failed")).then(|| is_true("Complete")).or(by_numbers),
         })
     }
 
@@ -153,7 +163,16 @@ fn key() -> ObjectKey {
 }
 
 fn jobs_of(kind: JobKind) -> &'static str {
-    if kind == JobKind::Job { JOBS } else { BROADCAST_JOBS }
+    match kind {
+        JobKind::Job => JOBS,
+        JobKind::BroadcastJob => BROADCAST_JOBS,
+        JobKind::ImageListPullJob => IMAGE_JOBS,
+    }
+}
+
+/// None: it is no job.
+fn kind_of(path: &str) -> Option<JobKind> {
+    JobKind::ALL.into_iter().find(|kind| path.starts_with(jobs_of(*kind)))
 }
 
 fn manager(server: &Arc<Mutex<fake::Server>>) -> Controller {
@@ -248,13 +267,13 @@ impl History {
             });
             return;
         }
-        let kind = if path.starts_with(JOBS) { JobKind::Job } else { JobKind::BroadcastJob };
+        let kind = kind_of(path).unwrap();
         bring(controller.jobs.of(kind), &key, now.as_deref(), |change| controller.job_changed(change));
     }
 
     /// One of the watches brings its next change.
     fn deliver_next(&self, random: &mut Random) -> String {
-        let path = lock(&self.server).next_news(random, |path: &str| (path == CRON, path.starts_with(JOBS)));
+        let path = lock(&self.server).next_news(random, kind_of);
         self.deliver(&path);
         format!("delivered {path}")
     }
@@ -297,9 +316,14 @@ impl History {
             Effect::Collect(path) => lock(&self.server).remove(path),
             Effect::End(path, succeeds) => {
                 let now = rfc3339(clock::now().wall);
-                let type_ = if *succeeds { "Complete" } else { "Failed" };
-                let condition = json!({"type": type_, "status": "True", "lastTransitionTime": now});
-                let status = json!({"startTime": now, "conditions": [condition]});
+                let status = if kind_of(path) == Some(JobKind::ImageListPullJob) {
+                    let succeeded = if *succeeds { 2 } else { 1 };
+                    json!({"startTime": now, "completionTime": now, "desired": 2, "succeeded": succeeded})
+                } else {
+                    let type_ = if *succeeds { "Complete" } else { "Failed" };
+                    let condition = json!({"type": type_, "status": "True", "lastTransitionTime": now});
+                    json!({"startTime": now, "conditions": [condition]})
+                };
                 lock(&self.server).change(path, &json!({"status": status}));
             }
         }
@@ -335,7 +359,7 @@ impl History {
         }
         let wanted = &mut self.wanted;
         match random.below(7) {
-            0 => wanted.policy = ["Allow", "Forbid", "Replace"][random.below(3)],
+            0 => wanted.policy = any_policy(wanted.kind, random),
             1 => wanted.limits = (random.below(3), random.below(2)),
             2 | 3 => wanted.paused = !wanted.paused,
             4 => wanted.deadline = [None, Some(100)][random.below(2)],
