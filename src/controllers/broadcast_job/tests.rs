@@ -397,6 +397,35 @@ async fn f47_pods_that_were_made_through_v1alpha1_are_its_own() {
     assert_eq!((world.numbers(), world.pods().len()), ([1, 1, 0, 0], 1), "a takeover makes no second Pod");
 }
 
+/// The recorded job as OpenKruise has left it when it had ended, and while it ran.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_writes_nothing_but_the_status_once() {
+    let recorded = include_str!("../../api/apps/testdata/broadcast_jobs.json");
+    let recorded = serde_json::from_str::<Vec<Value>>(recorded).unwrap().remove(1);
+    let running = json!({"active": 1, "desired": 1, "failed": 0, "phase": "running", "succeeded": 0,
+        "startTime": recorded["status"]["startTime"]});
+    for (status, phase) in [(recorded["status"].clone(), "Succeeded"), (running, "Running")] {
+        let world = World::new(1, &recorded["spec"]);
+        let owner = json!([{"apiVersion": "apps.kruise.io/v1beta1", "kind": "BroadcastJob", "name": "job", "uid": "j",
+            "controller": true, "blockOwnerDeletion": true}]);
+        let labels = json!({"broadcastjob-name": "job", "broadcastjob-controller-uid": "j"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "n0"}, "status": {"phase": phase},
+            "metadata": {"name": "job-x7k2p", "namespace": "ns", "labels": labels, "ownerReferences": owner}});
+        lock(&world.server).change(JOB, &json!({"status": status}));
+        lock(&world.server).put(&format!("{PODS}job-x7k2p"), pod);
+        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+        let newest = || lock(&world.server).objects.values().map(|object| version(object)).max().unwrap();
+        let (before, pods) = (newest(), world.pods());
+        for _ in 0..4 {
+            world.pass().await.unwrap();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        assert_eq!(world.pods(), pods, "{status}");
+        assert!(newest() - before <= 1, "{status} {}", world.job()["status"]);
+        assert_eq!(world.phase(), status["phase"], "{status}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn e35_no_pod_is_made_for_a_job_that_is_being_deleted() {
     let world = World::new(2, &json!({}));

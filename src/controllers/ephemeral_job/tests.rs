@@ -284,6 +284,8 @@ async fn a_job_of_openkruise_goes_on_and_no_pod_of_it_is_written_again() {
     );
     world.settle().await;
     assert_eq!(world.pod_writes(), Vec::<String>::new());
+    let statuses = lock(&world.writes).iter().filter(|(_, path, _)| path.ends_with("/j/status")).count();
+    assert!(statuses <= 1, "{statuses} writes of the status");
     world.ends("a", 0);
     world.settle().await;
     let status = world.status();
