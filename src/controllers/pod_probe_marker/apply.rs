@@ -29,11 +29,7 @@ use crate::{
         path,
         pod::{PodObject, PodView},
     },
-    runtime::{
-        apply,
-        queue::Requeue,
-        watches::{ObjectKey, StoreIndex},
-    },
+    runtime::{apply, queue::Requeue, watches::ObjectKey},
 };
 
 /// A Pod of a node and what it is to be brought to.
@@ -51,7 +47,7 @@ struct Judged<'a> {
 fn judge<'a>(
     pod: &PodView,
     probes: Option<&'a NodeProbes>,
-    markers: &'a [Arc<PodProbeMarker>],
+    (markers, unreadable): (&'a [Arc<PodProbeMarker>], &[Arc<str>]),
     left_out: &LeftOut,
     is_virtual: bool,
 ) -> Judged<'a> {
@@ -65,6 +61,7 @@ fn judge<'a>(
     let (mut wanted, mut gone, mut is_noted_all) = (Keys::default(), Keys::default(), true);
     // The Pod itself shows it, as its NodePodProbe may be gone.
     let mut cleaned: BTreeSet<String> = marks::marked_by(pod).map(str::to_owned).collect();
+    cleaned.retain(|name| !unreadable.iter().any(|left_alone| **left_alone == **name));
     for marker in markers {
         let marker = marker.as_ref();
         let selected = selection::selects(marker, &pod.labels);
@@ -100,6 +97,7 @@ fn judge<'a>(
         judged.outcomes.clear();
         judged.held = judged.markers.drain(..).map(|marker| name_of(marker).into()).collect();
     }
+    judged.held.extend(unreadable.iter().map(|name| Box::<str>::from(&**name)));
     judged
 }
 
@@ -165,8 +163,8 @@ impl Controller {
             let Some(pod) = self.context.pods.get(key).filter(|pod| &*pod.node_name == node && is_eligible(pod)) else {
                 continue;
             };
-            let markers = self.markers.by_index(&StoreIndex::namespace(), &key.namespace);
-            let judged = judge(&pod, probes.as_deref(), &markers, &left_out, facts.is_virtual);
+            let (markers, unreadable) = self.markers_in(&key.namespace);
+            let judged = judge(&pod, probes.as_deref(), (&markers, &unreadable), &left_out, facts.is_virtual);
             let (is_clean, marked) = self.mark(&pod, &judged).await;
             let entry = match is_clean {
                 true if facts.is_virtual => continue,

@@ -1,8 +1,10 @@
 //! What becomes of a PodProbeMarker itself: finalizer, keys, status, removal.
 
+use std::{sync::Arc, time::Duration};
+
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -16,6 +18,9 @@ use crate::{
     runtime::{apply, clock, events::reference, queue::Requeue, watches::ObjectKey},
 };
 
+/// Between two looks at one that cannot be read and that waits for others: the watch does not show its end.
+const LOOK_FOR_ITS_END: Duration = Duration::from_secs(60);
+
 /// Whether everything that it may leave on Pods is noted, and it is held until that is removed.
 pub(super) fn is_noted(marker: &PodProbeMarker) -> bool {
     has_finalizer(marker) && Keys::of(marker).without(&Keys::noted(marker)).is_empty()
@@ -25,6 +30,12 @@ fn has_finalizer(marker: &PodProbeMarker) -> bool {
     marker.metadata.finalizers.iter().flatten().any(|name| name == labels::PROBE_CLEANUP_FINALIZER)
 }
 
+/// Its finalizers without ours.
+fn finalizers_of_others(marker: &PodProbeMarker) -> Vec<&String> {
+    let finalizers = marker.metadata.finalizers.iter().flatten();
+    finalizers.filter(|name| *name != labels::PROBE_CLEANUP_FINALIZER).collect()
+}
+
 pub(super) fn is_deleting(marker: &PodProbeMarker) -> bool {
     marker.metadata.deletion_timestamp.is_some()
 }
@@ -32,7 +43,7 @@ pub(super) fn is_deleting(marker: &PodProbeMarker) -> bool {
 impl Controller {
     /// Holds a PodProbeMarker and notes its keys before anything is written for it, writes its status, and releases it.
     pub(super) async fn reconcile_marker(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(marker) = self.markers.get(key) else { return Ok(Requeue::Await) };
+        let Some(marker) = self.markers.get(key) else { return self.reconcile_unreadable(key).await };
         if is_deleting(&marker) {
             return self.release(key, &marker).await;
         }
@@ -87,17 +98,65 @@ impl Controller {
         if !has_finalizer(marker) {
             return Ok(Requeue::Await);
         }
-        let left = self.nodes_to_visit(key, marker);
-        let nodes = self.nodes_with_entries_of(key);
-        // A node without a NodePodProbe has no entries, and neither have nodes that are gone.
-        if left > 0 || !nodes.is_empty() {
-            nodes.iter().for_each(|node| self.node_queue.add(node_key(node)));
+        if !self.has_left_nothing(key, marker) {
             return Ok(Requeue::After(LOOK_AGAIN));
         }
-        let mut finalizers = marker.metadata.finalizers.clone().unwrap_or_default();
-        finalizers.retain(|name| name != labels::PROBE_CLEANUP_FINALIZER);
+        let finalizers = finalizers_of_others(marker);
         let done = self.patch_metadata(key, marker, json!({ "finalizers": finalizers })).await?;
         Ok(if done { Requeue::Await } else { Requeue::After(AFTER_WATCHED_CONFLICT) })
+    }
+
+    /// Whether nothing is left of one that is being deleted; nodes with something of it are woken.
+    fn has_left_nothing(&self, key: &ObjectKey, marker: &PodProbeMarker) -> bool {
+        let left = self.nodes_to_visit(key, marker);
+        let nodes = self.nodes_with_entries_of(key);
+        nodes.iter().for_each(|node| self.node_queue.add(node_key(node)));
+        // A node without a NodePodProbe has no entries, and neither have nodes that are gone.
+        left == 0 && nodes.is_empty()
+    }
+
+    /// One that cannot be read is left alone until it is deleted. Then what it has left goes, as far as its metadata notes it,
+    /// and our finalizer, which would hold it for ever.
+    async fn reconcile_unreadable(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        if !lock(&self.unreadable).contains_key(key) {
+            return Ok(Requeue::Await);
+        }
+        let api: Api<PodProbeMarker> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        // Listed, not read: of PodProbeMarkers no right to get them is needed.
+        let named = ListParams::default().fields(&format!("metadata.name={}", key.name));
+        let Some(live) = api.list_metadata(&named).await?.items.pop() else {
+            if lock(&self.unreadable).remove(key).is_some() {
+                self.forget(key);
+            }
+            return Ok(Requeue::Await);
+        };
+        let marker = Arc::new(PodProbeMarker { metadata: live.metadata, ..PodProbeMarker::default() });
+        match lock(&self.unreadable).get_mut(key) {
+            // Before its nodes are woken: they go by it.
+            Some(known) => *known = is_deleting(&marker).then(|| marker.clone()),
+            // It can be read by now.
+            None => return Ok(Requeue::Await),
+        }
+        if !is_deleting(&marker) {
+            return Ok(Requeue::After(LOOK_FOR_ITS_END));
+        }
+        if !self.has_left_nothing(key, &marker) {
+            return Ok(Requeue::After(LOOK_AGAIN));
+        }
+        if !has_finalizer(&marker) {
+            return Ok(Requeue::After(LOOK_FOR_ITS_END));
+        }
+        let patch = json!({"metadata": {"uid": marker.metadata.uid, "resourceVersion": marker.metadata.resource_version,
+            "finalizers": finalizers_of_others(&marker)}});
+        match api.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {
+                tracing::info!(marker = %key, "let go of a PodProbeMarker that is being deleted and cannot be read");
+            }
+            // It is gone, or has changed.
+            Err(error) if matches!(apply::code(&error), Some(404 | 409)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Requeue::After(LOOK_AGAIN))
     }
 
     /// Whether it was written; not if the object has changed meanwhile.

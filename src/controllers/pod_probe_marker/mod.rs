@@ -8,6 +8,8 @@
 //!   probed. An entry goes after what it left on its Pod has been removed, so nothing is forgotten when the manager stops
 //!   in between. An annotation of the Pod names the PodProbeMarkers that marked it, in case its NodePodProbe is lost. A
 //!   PodProbeMarker that is being deleted is released when no entry of it is left.
+//! - What a PodProbeMarker that cannot be read has left stays as it is. When it is deleted, its metadata, which can always be
+//!   read, says what goes before it is released.
 //! - What would make a NodePodProbe too large is left out and reported in a condition of its PodProbeMarker
 //!   (`domain/node/probes/budget.rs`). What goes is written first, so that it never waits for room.
 //! - A NodePodProbe is made when something is to be probed on its node, and belongs to the Node: the garbage collector
@@ -41,8 +43,8 @@ use self::{
 use super::{BY_NAMESPACE, Context, Registration, Runner, Started, handling, lock};
 use crate::{
     api::{apps::pod_probe_marker::PodProbeMarker, feature_gates::gate},
-    domain::node::probes::{entries::Ports, parts_of, selection},
-    k8s::{node::NodeView, pod::PodView, rbac::Rule},
+    domain::node::probes::{entries::Ports, name_of, parts_of, selection},
+    k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector},
     runtime::{
         guarded::Guarded,
         pass::AFTER_WATCHED_CONFLICT,
@@ -94,6 +96,10 @@ type Version = (Option<String>, Option<i64>, bool);
 /// The version that is wanted, and the nodes that have not been brought to it.
 type Outdated = (Version, HashSet<Arc<str>>);
 
+/// PodProbeMarkers that are stored in a form that this release cannot read; of those that are being deleted what is known of
+/// them: their metadata.
+type Unreadable = HashMap<ObjectKey, Option<Arc<PodProbeMarker>>>;
+
 struct Controller {
     context: Context,
     markers: Arc<Store<PodProbeMarker>>,
@@ -107,6 +113,7 @@ struct Controller {
     ports: Mutex<HashMap<Box<str>, Arc<Ports>>>,
     /// Nodes whose Pods may still carry what a changed or deleted PodProbeMarker does not want any more.
     outdated: Mutex<HashMap<ObjectKey, Outdated>>,
+    unreadable: Mutex<Unreadable>,
     /// What does not fit into the NodePodProbe of each node that has been looked at.
     left_out: Mutex<HashMap<Arc<str>, Arc<LeftOut>>>,
     unowned: Mutex<Unowned>,
@@ -135,6 +142,7 @@ impl Controller {
             applied: Mutex::default(),
             ports: Mutex::default(),
             outdated: Mutex::default(),
+            unreadable: Mutex::default(),
             left_out: Mutex::default(),
             unowned: Mutex::default(),
             is_ready: AtomicBool::new(false),
@@ -183,9 +191,8 @@ impl Controller {
                 let key = ObjectKey::of(new.as_ref());
                 // One that admission would refuse selects nothing; its condition says why.
                 let selector = selection::selector_of(new).unwrap_or_default();
-                if lock(&self.index).set_marker(&key, selector) && self.is_ready.load(Ordering::SeqCst) {
-                    self.refresh_namespace(&key);
-                }
+                lock(&self.unreadable).remove(&key);
+                self.select(&key, selector);
                 // Not for its status.
                 let facts = |marker: &PodProbeMarker| {
                     let meta = &marker.metadata;
@@ -196,17 +203,56 @@ impl Controller {
                 }
                 self.marker_queue.add(key);
             }
-            Change::Deleted(old) => {
-                let key = ObjectKey::of(old.as_ref());
-                self.wake_nodes_of(&key);
-                lock(&self.index).remove_marker(&key);
-                lock(&self.outdated).remove(&key);
-                self.refresh_namespace(&key);
-            }
+            Change::Deleted(old) => self.forget(&ObjectKey::of(old.as_ref())),
             Change::Undecodable { key, error } => {
                 tracing::error!(marker = %key, error, "this PodProbeMarker cannot be read and is left alone");
+                lock(&self.unreadable).entry((*key).clone()).or_default();
+                // Nobody is probed for it from now on. Pods that carry its marks stay in view.
+                self.select(key, Selector::default());
+                self.marker_queue.add((*key).clone());
             }
         }
+    }
+
+    /// Takes over which Pods a PodProbeMarker selects.
+    fn select(&self, marker: &ObjectKey, selector: Selector) {
+        if lock(&self.index).set_marker(marker, selector) && self.is_ready.load(Ordering::SeqCst) {
+            self.refresh_namespace(marker);
+        }
+    }
+
+    /// A PodProbeMarker is gone.
+    fn forget(&self, marker: &ObjectKey) {
+        self.wake_nodes_of(marker);
+        {
+            let mut index = lock(&self.index);
+            // There may be another one of its name by now: the store has it before the index.
+            if self.markers.get(marker).is_none() {
+                index.remove_marker(marker);
+            }
+        }
+        lock(&self.outdated).remove(marker);
+        self.refresh_namespace(marker);
+    }
+
+    /// The PodProbeMarkers of a namespace, and the names of those that cannot be read and are left alone.
+    fn markers_in(&self, namespace: &str) -> (Vec<Arc<PodProbeMarker>>, Vec<Arc<str>>) {
+        let unreadable: Vec<_> = {
+            let all = lock(&self.unreadable);
+            let here = all.iter().filter(|(key, _)| *key.namespace == *namespace);
+            here.map(|(key, known)| (key.name.clone(), known.clone())).collect()
+        };
+        // Read later: one that can be read again is in the store before it is taken off that list.
+        let mut markers = self.markers.by_index(&StoreIndex::namespace(), namespace);
+        let mut left_alone = Vec::new();
+        for (name, known) in unreadable {
+            match known {
+                _ if markers.iter().any(|marker| name_of(marker) == &*name) => {}
+                Some(marker) => markers.push(marker),
+                None => left_alone.push(name),
+            }
+        }
+        (markers, left_alone)
     }
 
     fn probes_changed(&self, change: &Change<'_, NodeProbes>) {

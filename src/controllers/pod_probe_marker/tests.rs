@@ -43,6 +43,11 @@ fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
     let path = parts.uri.path().to_owned();
     if parts.method == Method::GET {
         server.reads.push(path.clone());
+        if path.ends_with("/podprobemarkers") {
+            let name = parts.uri.query().and_then(|query| query.rsplit("metadata.name%3D").next()).unwrap_or_default();
+            let items: Vec<&Value> = server.objects.get(&format!("{path}/{name}")).into_iter().collect();
+            return (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}));
+        }
         return server.objects.get(&path).map_or_else(|| failed(404), |object| (200, object.clone()));
     }
     if let Some((what, code)) = &server.refuse
@@ -172,9 +177,18 @@ impl Fixture {
         let (this, objects) = (&self.controller, lock(&self.server).objects.clone());
         for (path, object) in &objects {
             if path.contains("/podprobemarkers/") {
-                let marker: PodProbeMarker = serde_json::from_value(object.clone()).unwrap();
-                if let (old, Some(new)) = this.markers.upsert(marker) {
-                    this.marker_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
+                match serde_json::from_value::<PodProbeMarker>(object.clone()) {
+                    Ok(marker) => {
+                        if let (old, Some(new)) = this.markers.upsert(marker) {
+                            this.marker_changed(&Change::Applied { old: old.as_ref(), new: &new, initial: false });
+                        }
+                    }
+                    Err(error) => {
+                        let of = |field: &str| object["metadata"][field].as_str().unwrap();
+                        let key = ObjectKey::new(of("namespace"), of("name"));
+                        this.markers.remove(&key, None);
+                        this.marker_changed(&Change::Undecodable { key: &key, error: &error.to_string() });
+                    }
                 }
             } else if path.contains("/nodes/") {
                 this.context.nodes.store().upsert(serde_json::from_value(object.clone()).unwrap());
@@ -218,6 +232,18 @@ impl Fixture {
         };
         self.controller.node_queue.run(100, stopped, note).await;
         std::mem::take(&mut *lock(&keys))
+    }
+
+    /// Another manager, which finds what is there.
+    fn restarted(self) -> Self {
+        let controller = Arc::new(Controller::new(&self.controller.context));
+        let next = Self { controller, server: self.server.clone() };
+        next.controller.is_ready.store(true, Ordering::SeqCst);
+        next.sync();
+        for pod in next.controller.context.pods.list() {
+            next.controller.refresh_pod(&ObjectKey::of(pod.as_ref()));
+        }
+        next
     }
 
     async fn node(&self) -> kube::Result<Requeue> {
@@ -315,15 +341,9 @@ async fn e26_f34_results_are_shown_once_and_a_new_manager_writes_nothing() {
     fixture.settle().await;
     assert_eq!(lock(&fixture.server).reads.len(), reads, "it is not even read again");
 
-    let next =
-        Fixture { controller: Arc::new(Controller::new(&fixture.controller.context)), server: fixture.server.clone() };
-    next.controller.is_ready.store(true, Ordering::SeqCst);
-    next.sync();
-    for pod in next.controller.context.pods.list() {
-        next.controller.refresh_pod(&ObjectKey::of(pod.as_ref()));
-    }
-    next.settle().await;
-    assert_eq!(next.writes(), Vec::<String>::new());
+    let fixture = fixture.restarted();
+    fixture.settle().await;
+    assert_eq!(fixture.writes(), Vec::<String>::new());
 
     fixture.report(json!([Fixture::state("m#a", "Failed", "")]));
     fixture.settle().await;
@@ -347,6 +367,73 @@ async fn e29_a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
     assert_eq!(fixture.get(POD)["status"]["conditions"].as_array().unwrap().len(), 1);
     fixture.marker().await;
     assert_eq!(fixture.get(MARKER)["metadata"]["finalizers"], json!([]));
+}
+
+#[tokio::test]
+async fn a_marker_that_cannot_be_read_is_left_alone_and_goes_when_it_is_deleted() {
+    let alone = Requeue::After(Duration::from_secs(60));
+    for (restarts, others) in [(false, json!([])), (true, json!([])), (true, json!(["other"]))] {
+        let mut fixture = Fixture::new();
+        fixture.settle().await;
+        fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
+        fixture.settle().await;
+        fixture.writes();
+        fixture.change(MARKER, |marker| {
+            marker["spec"] = json!(3);
+            let finalizers = marker["metadata"]["finalizers"].as_array_mut().unwrap();
+            finalizers.extend(others.as_array().unwrap().iter().cloned());
+        });
+        if restarts {
+            fixture = fixture.restarted();
+        }
+        fixture.settle().await;
+        assert_eq!(fixture.marker().await, alone);
+        assert_eq!((fixture.entries(), fixture.writes()), (vec!["m#a".to_owned()], Vec::new()));
+
+        fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+        assert_eq!(fixture.marker().await, Requeue::After(LOOK_AGAIN));
+        lock(&fixture.server).refuse = Some(("/pods/".into(), 403));
+        assert!(fixture.node().await.is_err());
+        assert_eq!(fixture.marker().await, Requeue::After(LOOK_AGAIN));
+        assert_eq!(fixture.entries(), ["m#a"], "the entry stays until the Pod is clean");
+        lock(&fixture.server).refuse = None;
+        fixture.node().await.unwrap();
+        fixture.sync();
+        assert_eq!((fixture.labels(), fixture.entries()), (json!({"app": "web"}), Vec::new()));
+        assert_eq!(fixture.marker().await, Requeue::After(LOOK_AGAIN));
+        assert_eq!(fixture.get(MARKER)["metadata"]["finalizers"], others);
+        assert_eq!(fixture.get(MARKER)["spec"], 3, "nothing else is changed");
+        assert_eq!(fixture.marker().await, alone, "others hold it, or the watch is late");
+
+        lock(&fixture.server).objects.remove(MARKER);
+        assert_eq!(fixture.marker().await, Requeue::Await);
+        assert!(lock(&fixture.controller.unreadable).is_empty() && lock(&fixture.controller.index).is_idle());
+    }
+}
+
+#[tokio::test]
+async fn a_marker_that_can_be_read_again_goes_on() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.change(MARKER, |marker| marker["spec"] = json!(3));
+    fixture.settle().await;
+    fixture.change(MARKER, |object| object["spec"] = marker("m", json!([probe("b")]))["spec"].clone());
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#b"]);
+    assert!(lock(&fixture.controller.unreadable).is_empty());
+}
+
+#[tokio::test]
+async fn what_a_marker_that_cannot_be_read_has_left_goes_when_it_is_gone_unseen() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.change(MARKER, |marker| marker["spec"] = json!(3));
+    lock(&fixture.server).objects.remove(MARKER);
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), ["m#a"]);
+    assert_eq!(fixture.marker().await, Requeue::Await);
+    fixture.settle().await;
+    assert_eq!(fixture.entries(), Vec::<String>::new());
 }
 
 #[tokio::test]
