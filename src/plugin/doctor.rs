@@ -45,8 +45,6 @@ use crate::{
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// A leader renews its Lease every 2 s and gives up after 10.
 const LEASE_LIMIT: Duration = Duration::from_secs(12);
-/// How many Services of other webhooks are looked at.
-const MOST_SERVICES: usize = 50;
 const LEASE_LOOK: Duration = Duration::from_millis(500);
 
 /// Check the installation: webhook, certificates, daemon on each node, leader, resources, policies, rights, versions.
@@ -240,15 +238,17 @@ async fn examine_webhook(read: &Reader<'_>, gates: &FeatureGates, findings: &mut
     let all = plurals.map(|plural| async move { read.list(&path::of_cluster(ADMISSION, "v1", plural)).await });
     let (all, own) = (join_all(all).await, (read.system, service));
     let ours = registrations.each_ref().map(|wanted| wanted.text("/metadata/name"));
+    findings.extend(doctor::unlisted(&plurals, &all));
     findings.extend(doctor::strays(&all, own, &ours, |path| manifests::serves(path, gates)));
-    findings.extend(doctor::unanswered(&called(read, &all, own).await));
+    let called = doctor::called(&all, own);
+    findings.extend(doctor::not_looked_at(&all, &ours, called.len()));
+    findings.extend(doctor::unanswered(&answering(read, called).await));
 }
 
-/// The Services that other entries call about Pods or our kinds, and who answers behind them.
-async fn called(read: &Reader<'_>, configs: &[Fact], own: (&str, &str)) -> Vec<(doctor::Called, Fact)> {
-    let called = doctor::called(configs, own);
+/// Who answers behind the Services that other entries call about Pods or our kinds.
+async fn answering(read: &Reader<'_>, called: Vec<doctor::Called>) -> Vec<(doctor::Called, Fact)> {
     // More than these nobody reads.
-    let slices = called.into_iter().take(MOST_SERVICES).map(|called| async move {
+    let slices = called.into_iter().take(doctor::MOST_SERVICES).map(|called| async move {
         let slices = path::in_namespace("discovery.k8s.io", "v1", &called.namespace, "endpointslices");
         let label = format!("kubernetes.io%2Fservice-name%3D{}", called.name);
         let slices = read.path(&format!("{slices}?labelSelector={label}")).await;

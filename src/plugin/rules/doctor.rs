@@ -22,8 +22,8 @@ pub use self::{
     },
     roles::{daemons, deployment, lease, versions},
     webhook::{
-        Answer, Called, Handshake, addresses, admission, ca_bundle, ca_certificates, called, endpoints, leftovers,
-        serving_certificates, strays, unanswered, webhook_configuration,
+        Answer, Called, Handshake, MOST_SERVICES, addresses, admission, ca_bundle, ca_certificates, called, endpoints,
+        leftovers, not_looked_at, serving_certificates, strays, unanswered, unlisted, webhook_configuration,
     },
 };
 

@@ -286,6 +286,37 @@ fn entries_of_any_configuration_that_nobody_answers_are_named_if_they_are_about_
 }
 
 #[test]
+fn what_is_not_looked_at_of_other_webhooks_is_said() {
+    let plurals = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let entry = |group: &str, resource: &str, client: Value| {
+        json!({"name": "e", "clientConfig": client, "rules": [{"apiGroups": [group], "resources": [resource]}]})
+    };
+    let url = || json!({"url": "https://x"});
+    let service = json!({"service": {"namespace": "other", "name": "s"}});
+    let config = |name: &str, entries: Value| json!({"metadata": {"name": name}, "webhooks": entries});
+    let lists = [
+        Ok(json!({"items": [
+            config("a", json!([entry("", "pods", url()), entry("", "secrets", url()), entry("", "pods", service)])),
+            config("ours", json!([entry("", "pods", url())])),
+        ]})),
+        Ok(json!({"items": [config("b", json!([entry("apps.kruise.io", "clonesets", url())]))]})),
+    ];
+    let urls = "Unknown 2 entries call a URL about Pods or our kinds: who answers there cannot be seen";
+    assert_eq!(unlisted(&plurals, &lists), []);
+    assert_eq!(all_said(&not_looked_at(&lists, &["ours"], MOST_SERVICES)), [urls]);
+    assert_eq!(
+        all_said(&not_looked_at(&lists, &["ours"], MOST_SERVICES + 7)),
+        ["Unknown 7 more Services are called about Pods or our kinds, and were not looked at", urls]
+    );
+    let denied = [Ok(json!({"items": []})), Err(Lack::NotPermitted)];
+    assert_eq!(
+        all_said(&unlisted(&plurals, &denied)),
+        ["Unknown not permitted to read the validatingwebhookconfigurations"]
+    );
+    assert_eq!(not_looked_at(&denied, &["ours"], 0), []);
+}
+
+#[test]
 fn a_rule_is_about_pods_or_our_kinds_however_widely_it_is_written() {
     for (groups, resources, expected) in [
         (json!(["*"]), json!(["*"]), true),

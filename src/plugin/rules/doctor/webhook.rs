@@ -13,6 +13,8 @@ use crate::{api::kinds::KINDS, k8s::certificate, plugin::rules::JsonPointer};
 const ENDS_SOON: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The check of entries that are not ours.
 const OTHERS: &str = "other webhooks";
+/// How many Services of other webhooks are looked at.
+pub const MOST_SERVICES: usize = 50;
 
 /// Checks the registration of the webhooks. `wanted` are the entries of this release; `is_shipped` tells, by the name of an
 /// entry, whether the manifests contain it. The running webhook adds the others.
@@ -125,6 +127,37 @@ pub fn called(configs: &[Fact], own: (&str, &str)) -> Vec<Called> {
         }
     }
     found
+}
+
+/// Webhook configurations that cannot be listed: nothing is known of the entries in them.
+pub fn unlisted(plurals: &[&str], configs: &[Fact]) -> Vec<Finding> {
+    let unlisted = |(plural, configs): (&&str, &Fact)| match configs {
+        Ok(_) => None,
+        Err(lack) => Some(unknown(OTHERS, &format!("the {plural}"), lack)),
+    };
+    plurals.iter().zip(configs).filter_map(unlisted).collect()
+}
+
+/// What is not looked at of what other entries call about Pods or our kinds: Services beyond a number, and URLs. `ours` are
+/// the names of our configurations, which other checks look at.
+pub fn not_looked_at(configs: &[Fact], ours: &[&str], services: usize) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let more = services.saturating_sub(MOST_SERVICES);
+    if more > 0 {
+        let text = format!("{more} more Services are called about Pods or our kinds, and were not looked at");
+        findings.push(finding(OTHERS, Verdict::Unknown, text, ""));
+    }
+    let lists = configs.iter().flatten().flat_map(|list| list.list("/items"));
+    let entries = lists
+        .filter(|config| !ours.contains(&config.text("/metadata/name")))
+        .flat_map(|config| config.list("/webhooks"))
+        .filter(|entry| entry.list("/rules").iter().any(is_of_interest));
+    let urls = entries.filter(|entry| !entry.text("/clientConfig/url").is_empty()).count();
+    if urls > 0 {
+        let text = format!("{urls} entries call a URL about Pods or our kinds: who answers there cannot be seen");
+        findings.push(finding(OTHERS, Verdict::Unknown, text, ""));
+    }
+    findings
 }
 
 /// Whether a rule is about Pods or kinds of ours.
