@@ -14,6 +14,11 @@ use crate::{
 const CHECK: &str = "for OpenKruise";
 /// Objects that are named for each finding.
 const MOST_NAMED: usize = 5;
+/// Where OpenKruise reads a partition only as a number.
+const PARTITIONS: [(&str, &str); 2] = [
+    ("StatefulSet", "/spec/updateStrategy/rollingUpdate/partition"),
+    ("UnitedDeployment", "/spec/template/advancedStatefulSetTemplate/spec/updateStrategy/rollingUpdate/partition"),
+];
 
 /// What OpenKruise does not know or refuses, in the objects of each kind that we install, and in Namespaces.
 pub fn returning(kinds: &[(Kind, Fact)]) -> Vec<Finding> {
@@ -71,13 +76,8 @@ fn unknown_in(kind: &Kind, object: &Value) -> Vec<(String, &'static str)> {
             }
         }
     }
-    let strategy =
-        |field: &str| object.pointer(&format!("/spec/strategy/{field}")).is_some_and(|value| !value.is_null());
-    for field in ["recreateMethod", "varyImageTag"] {
-        if kind.kind == "ContainerRecreateRequest" && strategy(field) {
-            let what = format!("OpenKruise does not know spec.strategy.{field}");
-            found.push((what, "uninstall.sh deletes all requests; wait for those under way"));
-        }
+    if kind.kind == "ContainerRecreateRequest" {
+        found.extend(of_request(object));
     }
     if kind.kind == "SidecarSet" {
         found.extend(of_sidecar_set(object));
@@ -88,12 +88,33 @@ fn unknown_in(kind: &Kind, object: &Value) -> Vec<(String, &'static str)> {
             "write the object itself into spec.resource; until then its copies stay as they are and nobody follows the object",
         ));
     }
-    let partition = "/spec/updateStrategy/rollingUpdate/partition";
-    if kind.kind == "StatefulSet" && object.pointer(partition).is_some_and(Value::is_string) {
-        let what = format!("OpenKruise reads a partition only as a number, here it is {:?}", object.text(partition));
-        found.push((what, "replace it by a number: with one such object OpenKruise cannot read any list of them"));
+    for (_, partition) in PARTITIONS.iter().filter(|(of, _)| *of == kind.kind) {
+        if object.pointer(partition).is_some_and(Value::is_string) {
+            let here = object.text(partition);
+            let what = format!("OpenKruise reads a partition only as a number, here it is {here:?}");
+            found.push((what, "replace it by a number: with one such object OpenKruise cannot read any list of them"));
+        }
     }
     found
+}
+
+fn of_request(object: &Value) -> Vec<(String, &'static str)> {
+    let is_there = |object: &Value, pointer: &str| object.pointer(pointer).is_some_and(|value| !value.is_null());
+    let mut fields = Vec::new();
+    if is_there(object, "/spec/strategy/recreateMethod") {
+        fields.push("strategy.recreateMethod");
+    }
+    if is_there(object, "/spec/strategy/varyImageTag") {
+        fields.push("strategy.varyImageTag");
+    }
+    if object.list("/spec/containers").iter().any(|container| is_there(container, "/preStop/sleep")) {
+        fields.push("containers[].preStop.sleep");
+    }
+    let unknown = |field: &str| {
+        let what = format!("OpenKruise does not know spec.{field}");
+        (what, "uninstall.sh deletes all requests; wait for those under way")
+    };
+    fields.into_iter().map(unknown).collect()
 }
 
 fn of_sidecar_set(object: &Value) -> Vec<(String, &'static str)> {
@@ -132,10 +153,18 @@ fn is_our_key(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
     use crate::api::kinds::KINDS;
+
+    /// What OpenKruise 1.9 has in the specs of its objects, of what we have too: a definition, a path and its type.
+    const KNOWN: &str = include_str!("testdata/openkruise-1.9.txt");
+    /// Additions of ours that nobody misses: the webhook notes it for our manager, in every request.
+    const NOT_MISSED: [&str; 1] =
+        ["containerrecreaterequests.apps.kruise.io spec.containers[].statusContext.image string"];
 
     fn kind(plural: &str) -> Kind {
         *KINDS.iter().find(|kind| kind.plural == plural && kind.definition.is_some()).unwrap()
@@ -170,10 +199,23 @@ mod tests {
         );
         let request = json!({"metadata": {"namespace": "a", "name": "r", "labels": {"crr.kruise.rs/method": "PodSpec"}},
             "spec": {"strategy": {"recreateMethod": "PodSpec", "varyImageTag": null}}});
+        let sleeping = json!({"metadata": {"namespace": "a", "name": "s"},
+            "spec": {"containers": [{"preStop": {"exec": {}}}, {"preStop": {"sleep": {"seconds": 1}}}]}});
         assert_eq!(
-            said("containerrecreaterequests", json!([request])),
+            said("containerrecreaterequests", json!([request, sleeping])),
             [
-                "Warn containerrecreaterequests.apps.kruise.io a/r: OpenKruise does not know spec.strategy.recreateMethod"
+                "Warn containerrecreaterequests.apps.kruise.io a/s: OpenKruise does not know spec.containers[].preStop.sleep",
+                "Warn containerrecreaterequests.apps.kruise.io a/r: OpenKruise does not know spec.strategy.recreateMethod",
+            ]
+        );
+        let united = |name: &str, partition: Value| {
+            let sets = json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}});
+            json!({"metadata": meta(name, json!({})), "spec": {"template": {"advancedStatefulSetTemplate": sets}}})
+        };
+        assert_eq!(
+            said("uniteddeployments", json!([united("u", json!("30%")), united("v", json!(1))])),
+            [
+                "Warn uniteddeployments.apps.kruise.io a/u: OpenKruise reads a partition only as a number, here it is \"30%\""
             ]
         );
         let many: Vec<Value> = (0..7).map(|i| json!({"metadata": meta(&format!("w{i}"), json!({}))})).collect();
@@ -181,6 +223,71 @@ mod tests {
             said("workloadrestarts", json!(many)),
             ["Warn workloadrestarts.kruise.rs a/w0, a/w1, a/w2, a/w3, a/w4 and 2 more: OpenKruise has no such kind"]
         );
+    }
+
+    /// Every path of a schema, with the type of what is there.
+    fn paths(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+        for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+            let at = format!("{at}.{name}");
+            let type_ = match member["x-kubernetes-int-or-string"] == true {
+                true => "int-or-string",
+                false => member["type"].as_str().unwrap_or("any"),
+            };
+            found.insert(format!("{at} {type_}"));
+            paths(member, &at, found);
+        }
+        for (member, mark) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if schema[member].is_object() {
+                paths(&schema[member], &format!("{at}{mark}"), found);
+            }
+        }
+    }
+
+    /// An object with something at a path, and nothing else.
+    fn with_only(path_and_type: &str) -> Value {
+        let (path, type_) = path_and_type.split_once(' ').unwrap();
+        let there = match type_ {
+            "object" => json!({}),
+            "array" => json!([]),
+            "boolean" => json!(true),
+            "integer" => json!(1),
+            "int-or-string" => json!("30%"),
+            _ => json!("x"),
+        };
+        path.rsplit('.').fold(there, |value, part| match (part.strip_suffix("[]"), part.strip_suffix("{}")) {
+            (Some(list), _) => json!({ list: [value] }),
+            (_, Some(map)) => json!({ map: { "x": value } }),
+            _ => json!({ part: value }),
+        })
+    }
+
+    #[test]
+    fn every_field_is_one_of_openkruise_or_is_named() {
+        let known: BTreeSet<&str> = KNOWN.lines().chain(NOT_MISSED).collect();
+        let (mut all, mut unnamed) = (BTreeSet::new(), Vec::new());
+        for kind in KINDS.iter().filter(|kind| kind.group != kruise::GROUP) {
+            let Some(definition) = kind.definition else { continue };
+            let mut found = BTreeSet::new();
+            for version in json!((definition.render)())["spec"]["versions"].as_array().unwrap() {
+                paths(&version["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", &mut found);
+            }
+            for field in found {
+                let line = format!("{} {field}", definition.name);
+                if !known.contains(line.as_str()) && unknown_in(kind, &with_only(&field)).is_empty() {
+                    unnamed.push(line.clone());
+                }
+                all.insert(line);
+            }
+        }
+        assert!(
+            unnamed.is_empty(),
+            "add these lines to testdata/openkruise-1.9.txt if OpenKruise 1.9 has the fields with these types; if not, name \
+             them in returning.rs:\n{}",
+            unnamed.join("\n")
+        );
+        let gone: Vec<&&str> = known.iter().filter(|line| !all.contains(**line)).collect();
+        assert!(gone.is_empty(), "no schema has these any more: {gone:#?}");
+        assert!(all.len() > 500, "{}", all.len());
     }
 
     #[test]
