@@ -32,6 +32,7 @@ type Shared = Arc<Mutex<Server>>;
 const NODE: &str = "/apis/apps.kruise.io/v1alpha1/nodepodprobes/n1";
 const POD: &str = "/api/v1/namespaces/a/pods/p";
 const MARKER: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/m";
+const RECORDED_MARKER: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/golden/podprobemarkers/probe";
 
 fn answer(server: &Shared, parts: &Parts, body: &[u8]) -> (u16, Value) {
     let server = &mut *lock(server);
@@ -155,6 +156,15 @@ impl Fixture {
     fn put(&self, path: &str, object: Value) {
         lock(&self.server).objects.insert(path.to_owned(), object);
         self.sync();
+    }
+
+    /// A PodProbeMarker of OpenKruise, and its Pods.
+    fn put_recorded(&self, recorded: &Value) {
+        self.put(RECORDED_MARKER, recorded["marker"].clone());
+        for pod in recorded["pods"].as_array().unwrap() {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            self.put(&format!("/api/v1/namespaces/golden/pods/{name}"), pod.clone());
+        }
     }
 
     fn get(&self, path: &str) -> Value {
@@ -506,12 +516,7 @@ async fn an_object_of_openkruise_gets_its_node_as_owner_and_stays_as_it_is() {
         fixture.put("/api/v1/nodes/node-a", node);
         let mut object = recorded["node"].clone();
         if has_entries {
-            let marker = "/apis/apps.kruise.io/v1alpha1/namespaces/golden/podprobemarkers/probe";
-            fixture.put(marker, recorded["marker"].clone());
-            for pod in recorded["pods"].as_array().unwrap() {
-                let name = pod["metadata"]["name"].as_str().unwrap();
-                fixture.put(&format!("/api/v1/namespaces/golden/pods/{name}"), pod.clone());
-            }
+            fixture.put_recorded(&recorded);
         } else {
             (object["spec"], object["status"]) = (json!({}), json!({}));
         }
@@ -529,6 +534,36 @@ async fn an_object_of_openkruise_gets_its_node_as_owner_and_stays_as_it_is() {
         assert_eq!((&now["spec"], &now["status"]), (&object["spec"], &object["status"]));
         let writes = fixture.writes();
         assert_eq!(writes.iter().filter(|write| write.contains("/nodepodprobes/")).count(), 1, "{writes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_takeover_writes_the_note_and_one_status_of_a_marker_and_nothing_of_its_pods() {
+    let recorded: Value = serde_json::from_str(include_str!("../../api/apps/testdata/pod_probes.json")).unwrap();
+    let key = ObjectKey::new("golden", "probe");
+    for nodes_are_first in [true, false] {
+        let fixture = Fixture::new();
+        lock(&fixture.server).version = 100_000;
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a", "uid": "uid-a"}});
+        fixture.put("/api/v1/nodes/node-a", node);
+        fixture.put(&NODE.replace("n1", "node-a"), recorded["node"].clone());
+        fixture.put_recorded(&recorded);
+        for _ in 0..4 {
+            if nodes_are_first {
+                fixture.controller.reconcile_node("node-a").await.unwrap();
+            }
+            for _ in 0..2 {
+                fixture.controller.reconcile_marker(&key).await.unwrap();
+            }
+            if !nodes_are_first {
+                fixture.controller.reconcile_node("node-a").await.unwrap();
+            }
+            fixture.sync();
+        }
+        let mut writes = fixture.writes();
+        writes.retain(|write| !write.contains("/nodepodprobes/"));
+        let (note, status) = (format!("PATCH {RECORDED_MARKER}"), format!("PATCH {RECORDED_MARKER}/status"));
+        assert_eq!(writes, [note, status], "nodes are first: {nodes_are_first}");
     }
 }
 

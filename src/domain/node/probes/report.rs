@@ -84,13 +84,12 @@ pub fn as_specified(
 }
 
 /// Sets Ready, Reconciling and Stalled, from which tools read how far it is. `is_known`: every node has been looked at;
-/// until then what was reported of the same generation stays.
+/// until then what was reported of the same generation stays, by OpenKruise without conditions too.
 pub fn set_kstatus(marker: &PodProbeMarker, all: &mut Vec<Condition>, is_known: bool, now: Timestamp) {
     let refused =
         all.iter().find(|condition| condition.type_ == labels::CONDITION_ACCEPTED && condition.status == "False");
     let generation = marker.metadata.generation;
-    let is_reported =
-        all.iter().any(|condition| condition.type_ == conditions::READY && condition.observed_generation == generation);
+    let is_reported = marker.status.as_ref().is_some_and(|status| Some(status.observed_generation) == generation);
     if refused.is_none() && !is_known && is_reported {
         return;
     }
@@ -154,6 +153,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::apps::pod_probe_marker::PodProbeMarkerStatus;
 
     fn marker(timeouts: &[i64]) -> PodProbeMarker {
         let probe = |seconds: &i64| json!({"name": "a", "containerName": "c", "probe": {"exec": {"command": ["a"]}, "timeoutSeconds": seconds}});
@@ -181,6 +181,24 @@ mod tests {
         let (good, is_news) = said_of(&[60], bad, &[], later);
         assert_eq!((good[0].status.as_str(), good[0].reason.as_str(), is_news), ("True", "CarriedOut", false));
         assert_eq!(good[0].last_transition_time.0, later);
+    }
+
+    #[test]
+    fn what_was_reported_of_the_same_generation_stays_until_every_node_has_been_looked_at() {
+        for (observed, is_known, expected) in [
+            (None, false, Some("Reconciling")),
+            (Some(1), false, Some("Reconciling")),
+            (Some(2), false, None),
+            (Some(2), true, Some("Ready")),
+        ] {
+            let mut of_openkruise = marker(&[1]);
+            of_openkruise.status =
+                observed.map(|observed_generation| PodProbeMarkerStatus { observed_generation, ..Default::default() });
+            let mut all = Vec::new();
+            set_kstatus(&of_openkruise, &mut all, is_known, Timestamp::UNIX_EPOCH);
+            let true_one = all.iter().find(|condition| condition.status == "True");
+            assert_eq!(true_one.map(|condition| condition.type_.as_str()), expected, "{observed:?} {is_known}");
+        }
     }
 
     #[test]
