@@ -533,6 +533,41 @@ async fn a_key_is_swept_at_once_when_the_finalizer_was_removed_although_the_requ
     assert_eq!(fresh.writes(), Vec::<String>::new());
 }
 
+/// OpenKruise 1.9 left it while its grace ran, between its containers, or when all was done.
+#[tokio::test]
+async fn a_takeover_writes_one_status_at_most_and_nothing_of_the_pod() {
+    let own = "crr.apps.kruise.io/unready-acquired";
+    let state = |name: &str, phase: &str| json!({"name": name, "phase": phase, "isKilled": phase != "Pending"});
+    let between = json!([state("main", "Recreating"), state("second", "Pending")]);
+    let (done, at) = (json!([state("main", "Succeeded"), state("second", "Succeeded")]), "2026-01-01T00:00:10Z");
+    for (status, is_done) in [
+        (json!({"phase": "Recreating"}), false),
+        (json!({"phase": "Recreating", "containerRecreateStates": between}), false),
+        (json!({"phase": "Completed", "completionTime": at, "containerRecreateStates": done}), true),
+    ] {
+        let (mut changes, mut pod) = (json!({"status": status}), pod());
+        changes["metadata"]["annotations"] =
+            json!({own: "2026-01-01T00:00:01Z", "crr.apps.kruise.io/sync-container-statuses": "[]"});
+        changes["spec"] = json!({"containers": [{"name": "main"}, {"name": "second"}],
+            "strategy": {"unreadyGracePeriodSeconds": 3, "minStartedSeconds": 2, "orderedRecreate": true}});
+        if is_done {
+            changes["metadata"]["labels"] = json!({"crr.apps.kruise.io/active": null});
+        } else {
+            changes["metadata"]["finalizers"] = json!([own]);
+            let keys = r#"[{"userAgent":"ContainerRecreateRequest","key":"ns/r"}]"#;
+            pod["status"]["conditions"][0] = json!({"type": "KruisePodReady", "status": "False", "message": keys});
+            pod["status"]["conditions"][1]["status"] = "False".into();
+        }
+        let fixture = fixture(request(changes), Some(pod));
+        for _ in 0..3 {
+            fixture.reconcile().await;
+            fixture.sync();
+        }
+        let expected = if is_done { vec![] } else { vec![format!("PATCH {CRR}/status")] };
+        assert_eq!(fixture.writes(), expected, "{status}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_that_cannot_be_read_is_let_go_when_it_is_deleted() {
     let own = "crr.apps.kruise.io/unready-acquired";

@@ -160,6 +160,38 @@ async fn f12_a_list_has_its_jobs_and_ends_with_them() {
     assert_eq!(lock(&world.server).writes.len(), writes);
 }
 
+/// Of what OpenKruise left behind: a list that has ended, and the same while its jobs ran.
+#[tokio::test]
+async fn a_takeover_writes_one_status_at_most() {
+    let list = include_str!("../../api/apps/testdata/image_list_pull_jobs.json");
+    let jobs = include_str!("../../api/apps/testdata/image_pull_jobs.json");
+    let [list]: [Value; 1] = serde_json::from_str(list).unwrap();
+    let jobs: Vec<Value> = serde_json::from_str(jobs).unwrap();
+    let path = "/apis/apps.kruise.io/v1beta1/namespaces/golden/imagelistpulljobs/pulls";
+    for is_running in [false, true] {
+        let (world, mut list, mut jobs) = (World::new(), list.clone(), jobs.clone());
+        if is_running {
+            for (object, count) in jobs.iter_mut().map(|job| (job, 1)).chain([(&mut list, 2)]) {
+                let running = json!({"active": count, "succeeded": 0, "completionTime": null, "message": null});
+                json_patch::merge(&mut object["status"], &running);
+            }
+            list["status"]["completed"] = 0.into();
+        }
+        for job in jobs {
+            world.controller.jobs.upsert(serde_json::from_value(job).unwrap());
+        }
+        lock(&world.server).version = 100_000;
+        lock(&world.server).objects.insert(path.to_owned(), list.clone());
+        world.controller.lists.upsert(serde_json::from_value(list).unwrap());
+        for _ in 0..4 {
+            world.controller.status.forget();
+            world.controller.reconcile(&ObjectKey::new("golden", "pulls")).await.unwrap();
+        }
+        let writes: Vec<_> = is_running.then(|| (Method::PATCH, format!("{path}/status"))).into_iter().collect();
+        assert_eq!(lock(&world.server).writes, writes, "running: {is_running}");
+    }
+}
+
 #[tokio::test]
 async fn an_edit_replaces_the_jobs_one_after_the_other() {
     let world = World::new();

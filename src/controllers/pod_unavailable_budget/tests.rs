@@ -146,6 +146,20 @@ async fn a_new_budget_is_counted_once_and_then_left_alone() {
 }
 
 #[tokio::test]
+async fn a_takeover_writes_one_status_and_nothing_of_its_pods() {
+    // As OpenKruise left it.
+    let status = json!({"observedGeneration": 1, "currentAvailable": 2, "desiredAvailable": 1, "totalReplicas": 2,
+        "unavailableAllowed": 1});
+    let world = World::new(&budget(json!({ "status": status })), three().split_off(1));
+    world.replicas.store(2, Ordering::SeqCst);
+    for _ in 0..4 {
+        world.pass().await;
+    }
+    assert_eq!(world.numbers(), [1, 2, 1, 2]);
+    assert_eq!((world.writes.load(Ordering::SeqCst), world.related.load(Ordering::SeqCst)), (1, 0));
+}
+
+#[tokio::test]
 async fn a_budget_for_a_workload_finds_its_pods_by_their_owner() {
     let target = json!({"selector": null, "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
     let mut pods = three();
