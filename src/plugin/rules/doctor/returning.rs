@@ -160,7 +160,8 @@ mod tests {
     use super::*;
     use crate::api::kinds::KINDS;
 
-    /// What OpenKruise 1.9 has in the specs of its objects, of what we have too: a definition, a path and its type.
+    /// What counts as known to OpenKruise 1.9 in the specs of its objects: a definition, a path and its type. It was made from our
+    /// schemas, without what is known to be ours.
     const KNOWN: &str = include_str!("testdata/openkruise-1.9.txt");
     /// Additions of ours that nobody misses: the webhook notes it for our manager, in every request.
     const NOT_MISSED: [&str; 1] =
