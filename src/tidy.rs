@@ -135,7 +135,8 @@ const TEXT_ERRORS: &[(&str, usize)] = &[
 struct Source {
     /// Below `src`, for example `controllers/pod_readiness/mod.rs`.
     path: String,
-    /// Every path that it names, absolute where it begins with `crate`, `super`, `self` or something imported.
+    /// Every path that it names, absolute where it begins with `crate`, `super`, `self` or something imported, under whatever
+    /// name. `*` stands for everything in a module.
     names: Vec<Name>,
     /// The lines with `.await`.
     awaits: Vec<usize>,
@@ -153,6 +154,8 @@ struct Source {
 struct Name {
     line: usize,
     parts: Vec<String>,
+    /// How an import calls it here.
+    imported_as: Option<String>,
 }
 
 impl Source {
@@ -172,11 +175,12 @@ impl Source {
             types: Vec::new(),
             text_errors: product.map(|item| text_errors(&item.to_token_stream().to_string())).sum(),
         };
-        let mut reader = Reader { source };
+        let mut reader = Reader { source, modules: Vec::new() };
         reader.items(&file.items, &module_path(path));
-        functions(&file.items, &mut reader.source.functions);
-        types(&file.items, &mut reader.source.types);
-        reader.source
+        let mut source = reader.finish();
+        functions(&file.items, &mut source.functions);
+        types(&file.items, &mut source.types);
+        source
     }
 
     fn top(&self) -> &str {
@@ -196,7 +200,7 @@ impl Source {
 
     /// What it names below the root of this crate.
     fn imports(&self) -> impl Iterator<Item = (usize, &[String])> {
-        self.names.iter().filter_map(|Name { line, parts }| match parts.split_first() {
+        self.names.iter().filter_map(|Name { line, parts, .. }| match parts.split_first() {
             Some((first, rest)) if (first == "crate" || first == "kruise_rs") && !rest.is_empty() => {
                 Some((*line, rest))
             }
@@ -316,59 +320,71 @@ fn types(items: &[syn::Item], found: &mut Vec<String>) {
 
 struct Reader {
     source: Source,
+    /// What each module of the file names.
+    modules: Vec<(Vec<String>, Vec<Name>)>,
 }
 
 impl Reader {
     fn items(&mut self, items: &[syn::Item], module: &[String]) {
-        let mut here = Vec::new();
+        let mut names = Vec::new();
         for item in items.iter().filter(|item| !is_test_item(item)) {
             match item {
                 syn::Item::Mod(syn::ItemMod { ident, content: Some((_, items)), .. }) => {
                     let inner: Vec<String> = module.iter().cloned().chain([ident.to_string()]).collect();
                     self.items(items, &inner);
                 }
-                item => {
-                    let mut names = Vec::new();
-                    self.tokens(item.to_token_stream(), &[], &mut names);
-                    here.push((matches!(item, syn::Item::Use(_)), names));
+                item => self.tokens(item.to_token_stream(), None, &mut names),
+            }
+        }
+        for name in &mut names {
+            name.parts = absolute(&name.parts, module);
+        }
+        self.modules.push((module.to_vec(), names));
+    }
+
+    /// The source, with its names as its imports make them. What a function imports counts in its whole module: a guard may
+    /// see too much.
+    fn finish(self) -> Source {
+        let Self { mut source, modules } = self;
+        let mut imports = Imports::new();
+        for (module, names) in &modules {
+            for Name { parts, imported_as, .. } in names {
+                if let Some(here) = imported_as {
+                    let key = module.iter().chain([here]).cloned().collect();
+                    imports.entry(key).or_default().insert(parts.clone());
                 }
             }
         }
-        let resolved = |name: &Name| Name { line: name.line, parts: absolute(&name.parts, module) };
-        let imported: BTreeMap<String, Vec<String>> = here
-            .iter()
-            .filter(|(is_use, _)| *is_use)
-            .flat_map(|(_, names)| names)
-            .filter_map(|name| Some((name.parts.last()?.clone(), resolved(name).parts)))
-            .collect();
-        for name in here.iter().flat_map(|(_, names)| names) {
-            let mut name = resolved(name);
-            if let Some(absolute) = name.parts.first().and_then(|first| imported.get(first))
-                && name.parts.len() > 1
-            {
-                name.parts.splice(..1, absolute.iter().cloned());
+        for (module, names) in &modules {
+            for name in names {
+                let paths = meant(&name.parts, module, &imports);
+                source.names.extend(paths.into_iter().map(|parts| Name { parts, ..name.clone() }));
             }
-            self.source.names.push(name);
         }
+        source
     }
 
-    /// Collects the paths in tokens, those within macros too; `prefix` is what stands before a `{...}` list. A renamed
-    /// import, `a::b as c`, counts as `a::b` and then as `c`, which nobody names by its old name: imports are rarely
-    /// renamed, and what is renamed was seen where it was imported.
-    fn tokens(&mut self, tokens: TokenStream, prefix: &[String], names: &mut Vec<Name>) {
+    /// Collects the paths in tokens, those within macros too; `within` is what stands before a `{...}` list of an import.
+    fn tokens(&mut self, tokens: TokenStream, within: Option<&[String]>, names: &mut Vec<Name>) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let is_punct = |i: usize, c: char| matches!(tokens.get(i), Some(TokenTree::Punct(p)) if p.as_char() == c);
-        let mut i = 0;
+        let is_word = |i: usize, word: &str| matches!(tokens.get(i), Some(TokenTree::Ident(found)) if *found == word);
+        let (mut i, mut is_import) = (0, within.is_some());
         while i < tokens.len() {
+            let line = tokens[i].span().start().line;
             match &tokens[i] {
+                // `use<'a>` says what a type captures.
+                TokenTree::Ident(word) if *word == "use" && !is_punct(i + 1, '<') => {
+                    is_import = true;
+                    i += 1;
+                }
                 TokenTree::Ident(first) => {
                     if *first == "await" && i > 0 && is_punct(i - 1, '.') {
-                        self.source.awaits.push(first.span().start().line);
+                        self.source.awaits.push(line);
                     }
-                    let line = first.span().start().line;
-                    let mut parts = prefix.to_vec();
+                    let mut parts = within.unwrap_or_default().to_vec();
                     // `{self}` is the module itself
-                    if *first != "self" || prefix.is_empty() {
+                    if *first != "self" || parts.is_empty() {
                         parts.push(first.to_string());
                     }
                     i += 1;
@@ -377,25 +393,75 @@ impl Reader {
                         match tokens.get(i + 2) {
                             Some(TokenTree::Ident(next)) => parts.push(next.to_string()),
                             Some(TokenTree::Group(list)) if list.delimiter() == Delimiter::Brace => {
-                                self.tokens(list.stream(), &parts, names);
+                                self.tokens(list.stream(), Some(&parts), names);
                                 is_list = true;
                             }
+                            Some(TokenTree::Punct(all)) if is_import && all.as_char() == '*' => parts.push("*".into()),
                             _ => {}
                         }
                         i += 3;
                     }
+                    let mut imported_as = parts.last().filter(|_| is_import).cloned();
+                    if is_import && is_word(i, "as") {
+                        imported_as = tokens.get(i + 1).map(ToString::to_string);
+                        i += 2;
+                    }
                     if !is_list {
-                        names.push(Name { line, parts });
+                        names.push(Name { line, parts, imported_as });
                     }
                 }
                 TokenTree::Group(group) => {
-                    self.tokens(group.stream(), &[], names);
+                    let within: Option<&[String]> = if is_import { Some(&[]) } else { None };
+                    self.tokens(group.stream(), within, names);
                     i += 1;
                 }
-                TokenTree::Punct(_) | TokenTree::Literal(_) => i += 1,
+                TokenTree::Punct(punct) => {
+                    match (punct.as_char(), within) {
+                        (';', None) => is_import = false,
+                        ('*', Some(module)) => {
+                            let parts = module.iter().cloned().chain(["*".to_owned()]).collect();
+                            names.push(Name { line, parts, imported_as: None });
+                        }
+                        _ => {}
+                    }
+                    i += 1;
+                }
+                TokenTree::Literal(_) => i += 1,
             }
         }
     }
+}
+
+/// What the imports of a file bring in: the path of a name in the module that imports it, and what it stands for. Functions of
+/// one module may import different things under the same name.
+type Imports = BTreeMap<Vec<String>, BTreeSet<Vec<String>>>;
+
+/// How many imports that rest on each other are followed.
+const MOST_IMPORTS: usize = 4;
+
+/// What a path within a module stands for by the imports of its file.
+fn meant(path: &[String], module: &[String], imports: &Imports) -> BTreeSet<Vec<String>> {
+    let follow = |path: Vec<String>| -> Vec<Vec<String>> {
+        let is_absolute = path.first().is_some_and(|first| first == "crate");
+        let before = if is_absolute { 0 } else { module.len() };
+        let whole: Vec<String> = module[..before].iter().chain(&path).cloned().collect();
+        let import = (2..whole.len()).find_map(|end| Some((imports.get(&whole[..end])?, &whole[end..])));
+        match import {
+            Some((targets, rest)) => targets.iter().map(|target| [target.as_slice(), rest].concat()).collect(),
+            None => vec![path],
+        }
+    };
+    let mut paths = BTreeSet::from([path.to_vec()]);
+    // Nearly all names are a single word.
+    let most = if path.len() > 1 { MOST_IMPORTS } else { 0 };
+    for _ in 0..most {
+        let next: BTreeSet<Vec<String>> = paths.iter().cloned().flat_map(&follow).collect();
+        if next == paths {
+            break;
+        }
+        paths = next;
+    }
+    paths
 }
 
 /// A path that begins with `self` or `super`, from the root of the crate.
@@ -403,7 +469,8 @@ fn absolute(parts: &[String], module: &[String]) -> Vec<String> {
     let mut base = module.to_vec();
     let mut rest = parts;
     match rest.first().map(String::as_str) {
-        Some("self" | "super") if rest.len() > 1 => {}
+        Some("self") if rest.len() > 1 => {}
+        Some("super") => {}
         _ => return parts.to_vec(),
     }
     while let Some((first, after)) = rest.split_first() {
@@ -522,13 +589,30 @@ fn effects_in_pure_code(sources: &[Source]) -> BTreeSet<String> {
             let instead = "move the I/O to the caller and pass its result in";
             problems.insert(format!("src/{}:{line}: .await: {instead}", source.path));
         }
-        for Name { line, parts } in &source.names {
+        for Name { line, parts, .. } in &source.names {
             let begins = |with: &[&str]| parts.len() >= with.len() && parts.iter().zip(with).all(|(a, b)| a == b);
             if PURE.iter().any(|path| begins(path)) {
                 continue;
             }
             for (path, instead) in IMPURE.iter().filter(|(path, _)| begins(path)) {
                 problems.insert(format!("src/{}:{line}: {}: {instead}", source.path, path.join("::")));
+            }
+        }
+    }
+    problems
+}
+
+/// Imports of everything in a module of ours, or in one with effects: nobody can see which names they bring in.
+fn globs(sources: &[Source]) -> BTreeSet<String> {
+    let mut problems = BTreeSet::new();
+    for source in sources.iter().filter(|source| !source.is_test()) {
+        for Name { line, parts, .. } in &source.names {
+            let Some((last, module)) = parts.split_last() else { continue };
+            let Some(first) = module.first() else { continue };
+            let is_ours = first == "crate" || first == "kruise_rs";
+            let has_effects = IMPURE.iter().any(|(path, _)| module.iter().zip(*path).all(|(a, b)| a == b));
+            if last == "*" && (is_ours || has_effects) {
+                problems.insert(format!("src/{}:{line}: imports {}", source.path, parts.join("::")));
             }
         }
     }
@@ -662,6 +746,11 @@ fn siblings_do_not_import_each_other() {
 }
 
 #[test]
+fn imports_name_what_they_bring_in() {
+    assert_none(globs(sources()), "Import each name: the rules about imports cannot see what `*` stands for.");
+}
+
+#[test]
 fn pure_code_has_no_effects_and_no_clock() {
     assert_none(
         effects_in_pure_code(sources()),
@@ -670,7 +759,7 @@ fn pure_code_has_no_effects_and_no_clock() {
 }
 
 /// In every folder a file that breaks the rules of that folder is found, wherever the line stands: before or after a test
-/// module, in a function, in a macro, behind an alias.
+/// module, in a function, in a macro, behind an import of a module above, of another name, or of everything.
 #[test]
 fn a_violation_in_any_folder_is_found() {
     let all = sources();
@@ -694,11 +783,28 @@ fn a_violation_in_any_folder_is_found() {
             format!("#[cfg(test)]\nmod tests {{}}\nuse crate::{{{forbidden}::{{x, y as z}}}};"),
             format!("#[cfg(test)]\nmod tests;\nfn f() {{ println!(\"{{}}\", crate::{forbidden}::x()) }}"),
             format!("mod inner {{ fn f() {{ {}{forbidden}::x() }} }}", "super::".repeat(module_path(&path).len())),
+            format!("use crate as c;\nfn f() {{ c::{forbidden}::x() }}"),
+            format!("use crate as c;\nfn f() {{ use c::{{self as d}}; d::{forbidden}::x() }}"),
         ] {
             assert!(count(&Source::parse(&path, &code), wrong_directions) > 0, "{path}: {code}");
         }
+        let everything =
+            ["use crate::*;", "use crate::{self as c};\nuse c::*;", "fn f() { use super::{x, *}; }", "use std::*;"];
+        for code in everything {
+            assert_eq!(count(&Source::parse(&path, code), globs), 1, "{path}: {code}");
+        }
         let quiet = format!("// crate::{forbidden}\n#[cfg(test)]\nmod tests {{ use crate::{forbidden}::x; }}");
         assert_eq!(count(&Source::parse(&path, &quiet), wrong_directions), 0, "{path}");
+        for (_, of, parts) in MAY_IMPORT_OF.iter().filter(|(importer, _, _)| *importer == top) {
+            assert!(!parts.contains(&"kinds"));
+            for code in [
+                format!("use crate::{of} as d;\nfn f() {{ d::kinds::x() }}"),
+                format!("fn f() {{ use crate::{of}; {of}::kinds::x() }}"),
+                format!("use crate::{of}::*;"),
+            ] {
+                assert_eq!(count(&Source::parse(&path, &code), wrong_directions), 1, "{path}: {code}");
+            }
+        }
         let planted = |code: &str| Source::parse(&path, code);
         if planted("").is_pure() {
             for code in [
@@ -707,10 +813,21 @@ fn a_violation_in_any_folder_is_found() {
                 "use jiff::Timestamp;\nfn f() { Timestamp::now(); }",
                 "fn f() { vec![std::fs::read(\"x\")]; }",
                 "use kube::{api::ListParams, Client};",
+                "use std::time as t;\nfn f() { t::SystemTime::now(); }",
+                "use std::{self as s};\nuse s::time as t;\nfn f() { t::Instant::now(); }",
+                "fn f() { use std::time; time::SystemTime::now(); }",
+                "fn f() { use std::time; time::Instant::now(); }\nfn g() { use x::time; }",
             ] {
                 assert!(count(&planted(code), effects_in_pure_code) > 0, "{path}: {code}");
             }
-            assert_eq!(count(&planted("fn f(now: jiff::Timestamp) { now.awaits(1) }"), effects_in_pure_code), 0);
+            let quiet =
+                ["fn f(now: jiff::Timestamp) { now.awaits(1) }", "use std::time as t;\nfn f(d: t::Duration) {}"];
+            for code in quiet {
+                assert_eq!(count(&planted(code), effects_in_pure_code), 0, "{path}: {code}");
+            }
+            for code in ["use std::time::*;", "fn f() { use std::{time::*}; }"] {
+                assert_eq!(count(&planted(code), globs), 1, "{path}: {code}");
+            }
         }
     }
     for (folder, shared) in SIBLINGS {
@@ -727,11 +844,17 @@ fn a_violation_in_any_folder_is_found() {
             format!("#[cfg(test)]\nmod tests {{}}\nuse crate::{module}::{other}::x;"),
             format!("use super::{other}::x;"),
             format!("use crate::{module};\nfn f() {{ {last}::{other}::x() }}"),
+            format!("use crate::{module} as all;\nfn f() {{ all::{other}::x() }}"),
+            format!("fn f() {{ use crate::{module}; {last}::{other}::x() }}"),
+            format!("use super as up;\nfn f(x: up::{other}::X<u8>) {{}}"),
+            format!("use crate::{module} as all;\nmod inner {{ fn f() {{ super::all::{other}::x() }} }}"),
         ] {
             let planted = Source::parse(&path, &code);
             let found = imports_of_siblings(&[planted, Source::parse(&format!("{folder}/{other}.rs"), "")]);
             assert_eq!(found.len(), 1, "{path}: {code}");
         }
+        let everything = Source::parse(&path, &format!("use crate::{module}::*;\nfn f() {{ {other}::x() }}"));
+        assert_eq!(count(&everything, globs), 1, "{path}");
     }
 }
 
