@@ -13,6 +13,7 @@ use syn::spanned::Spanned;
 
 mod circles;
 mod makefile;
+mod specs;
 
 /// What each top-level module may import of ours, besides itself.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -455,7 +456,7 @@ fn meant(path: &[String], module: &[String], imports: &Imports) -> BTreeSet<Vec<
     // Nearly all names are a single word.
     let most = if path.len() > 1 { MOST_IMPORTS } else { 0 };
     for _ in 0..most {
-        let next: BTreeSet<Vec<String>> = paths.iter().cloned().flat_map(&follow).collect();
+        let next: BTreeSet<Vec<String>> = paths.iter().cloned().flat_map(follow).collect();
         if next == paths {
             break;
         }

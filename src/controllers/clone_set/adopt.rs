@@ -6,10 +6,7 @@ use super::{CloneSetJob, Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
     controllers::{BY_CONTROLLER, ORPHANED, owned_text},
-    domain::{
-        kinds::clone_set::adopt::Adoption,
-        workload::{claims, owner::OwnerRef},
-    },
+    domain::{kinds::clone_set::adopt::Adoption, workload::owner::OwnerRef},
     k8s::{claim::ClaimView, pod::PodView, selector},
     runtime::{
         pass::AFTER_REFUSAL,
@@ -26,7 +23,7 @@ impl Controller {
         let Some(adoption) = Adoption::of(clone_set) else { return };
         if !self.memories.has_searched(key) {
             pass.has_written = true;
-            if let Err(error) = self.search(clone_set, &key.namespace).await {
+            if let Err(error) = self.search(job).await {
                 return pass.note(Err(error), |outcome| &mut outcome.scale_error);
             }
             self.memories.keep_searched(key);
@@ -57,10 +54,10 @@ impl Controller {
     }
 
     /// Reads what is there: what the watches have not brought yet would be made a second time.
-    async fn search(&self, clone_set: &CloneSet, namespace: &str) -> kube::Result<()> {
-        let selected = selector::text_of(&clone_set.spec.selector);
+    async fn search(&self, CloneSetJob { key, spec, .. }: &CloneSetJob) -> kube::Result<()> {
+        let (namespace, selected) = (&*key.namespace, selector::text_of(&spec.selector));
         self.pods.read_all(namespace, &format!("{selected},{}", labels::INSTANCE_ID)).await?;
-        if claims::templates(clone_set.spec.volume_claim_templates.as_ref()).is_empty() {
+        if spec.claim_templates.is_empty() {
             // No claim can be its own.
             return Ok(());
         }

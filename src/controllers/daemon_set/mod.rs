@@ -248,8 +248,7 @@ impl Controller {
     /// A Pod that nobody controls may be one to adopt.
     fn orphan_seen(&self, pod: &PodView) {
         let selects = |set: &DaemonSet| {
-            set.metadata.namespace.as_deref() == Some(pod.namespace())
-                && Selector::of(&set.spec.selector).is_ok_and(|s| !s.is_empty() && s.matches(&pod.labels))
+            set.metadata.namespace.as_deref() == Some(pod.namespace()) && Spec::selects(set, &pod.labels)
         };
         for set in self.sets.select(selects) {
             let key = ObjectKey::of(set.as_ref());

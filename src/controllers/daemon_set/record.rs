@@ -14,7 +14,10 @@ use crate::{
     },
     controllers::pod_set::{SetStatus, words_cleared},
     domain::{
-        kinds::daemon_set::status::{self, Counts},
+        kinds::daemon_set::{
+            spec::Spec,
+            status::{self, Counts},
+        },
         pod::inplace::Allowed,
         workload::{
             conditions::{self, FAILED_CREATE, FAILED_UPDATE},
@@ -144,7 +147,7 @@ impl Controller {
 
     /// A spec that cannot be followed.
     pub(super) async fn record_invalid(&self, set: &DaemonSet, reason: &str, message: String) -> kube::Result<Requeue> {
-        let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), set.spec.lifecycle.as_ref()));
+        let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), Spec::hooks_of(set)));
         self.common.record_invalid(to, set, recorded, (reason, message)).await
     }
 }

@@ -27,7 +27,7 @@ use crate::{
         kinds::persistent_pod_state::{
             plan::{self, Hindrance, StateTargetView},
             restore,
-            spec::{StateSpec, is_stateful_set, named_target},
+            spec::{StateSpec, annotation_keys, is_stateful_set, named_target},
         },
         workload::target::target_key,
     },
@@ -220,7 +220,7 @@ impl Controller {
         let is_same = old.is_some_and(|old| facts(old) == facts(new));
         for state in self.states.by_index(&BY_TARGET, &text) {
             // Annotations may have changed, which the store does not hold.
-            if !is_same || (is_ready(new) && !state.spec.persistent_pod_annotations.is_empty()) {
+            if !is_same || (is_ready(new) && annotation_keys(&state.spec).next().is_some()) {
                 self.queue.add_after(ObjectKey::of(state.as_ref()), POD_PAUSE);
             }
         }

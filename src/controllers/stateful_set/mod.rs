@@ -325,7 +325,7 @@ impl Controller {
     /// A pass while the API server cannot say what defaults the template has.
     async fn without_defaults(&self, set: &StatefulSet) -> kube::Result<Requeue> {
         let mut pass = Pass::default();
-        self.common.refresh_without_spec(set, set.spec.lifecycle.as_ref(), &mut pass).await;
+        self.common.refresh_without_spec(set, Spec::hooks_of(set), &mut pass).await;
         pass.common.look_after(Some(pod_template::ASK_AGAIN));
         pass.common.end(|after| self.queue.add_after(ObjectKey::of(set), after))
     }

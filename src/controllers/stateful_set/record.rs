@@ -9,6 +9,7 @@ use crate::{
     domain::{
         kinds::stateful_set::{
             plan::Plan,
+            spec::Spec,
             status::{self, Counts},
         },
         workload::{
@@ -162,7 +163,7 @@ impl Controller {
         set: &StatefulSet,
         message: String,
     ) -> kube::Result<Requeue> {
-        let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), set.spec.lifecycle.as_ref()));
+        let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), Spec::hooks_of(set)));
         self.common.record_invalid(to, held, recorded, ("InvalidSpec", message)).await
     }
 }

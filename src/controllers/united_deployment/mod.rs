@@ -339,7 +339,8 @@ impl Controller {
         why: String,
     ) -> kube::Result<Requeue> {
         let generation = object.metadata.generation.unwrap_or_default();
-        let wanted = status::invalid(recorded, generation, &object.spec.selector, &why, clock::now());
+        let selector = UnitedSpec::selector_of(object);
+        let wanted = status::invalid(recorded, generation, selector, &why, clock::now());
         let look = self.write_status(key, object, &wanted).await?;
         Ok(look.map_or(Requeue::Await, Requeue::After))
     }

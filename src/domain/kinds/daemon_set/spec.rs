@@ -24,6 +24,7 @@ use crate::{
     k8s::{
         int_or_percent::{IntOrPercent, Round},
         name::is_qualified_name,
+        pod::Labels,
         selector::Selector,
     },
 };
@@ -156,6 +157,16 @@ impl Spec {
     /// Whether it has limits that the built-in DaemonSet does not know, and that hold whatever was down before.
     pub fn has_own_limits(&self) -> bool {
         self.is_strict || self.per_topology.is_some()
+    }
+
+    /// The hooks alone, for whoever needs nothing else of the spec, or cannot have it.
+    pub fn hooks_of(set: &DaemonSet) -> Option<&Lifecycle> {
+        set.spec.lifecycle.as_ref()
+    }
+
+    /// Whether a stored set selects Pods with these labels: one with an empty selector selects none.
+    pub fn selects(set: &DaemonSet, labels: &Labels) -> bool {
+        Selector::of(&set.spec.selector).is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
     }
 
     /// The hooks, if the spec has any.
@@ -319,6 +330,20 @@ mod tests {
         assert!(!spec.partitioned_scaling && !spec.is_strict && spec.per_topology.is_none());
         assert_eq!((spec.burst, spec.revision_history_limit), (IntOrPercent::Int(250), 10));
         assert_eq!(spec.numbers(1000), Numbers { max_unavailable: 1, max_surge: 0, partition: 0, burst: 250 });
+    }
+
+    #[test]
+    fn what_is_read_of_a_stored_set_by_itself() {
+        let mut stored = object(json!({}));
+        let set = |stored: &Value| serde_json::from_value::<DaemonSet>(stored.clone()).unwrap();
+        let labels = |app: &str| serde_json::from_value::<Labels>(json!({"app": app})).unwrap();
+        assert!(!Spec::selects(&set(&stored), &labels("agent")) && Spec::hooks_of(&set(&stored)).is_none());
+        stored["spec"]["lifecycle"] = json!({});
+        stored["spec"]["selector"] = json!({"matchLabels": {"app": "agent"}});
+        assert!(Spec::selects(&set(&stored), &labels("agent")) && !Spec::selects(&set(&stored), &labels("web")));
+        assert!(Spec::hooks_of(&set(&stored)).is_some());
+        stored["spec"]["selector"] = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
+        assert!(!Spec::selects(&set(&stored), &labels("agent")));
     }
 
     #[test]

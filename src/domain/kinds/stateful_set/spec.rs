@@ -176,6 +176,11 @@ impl Spec {
         })
     }
 
+    /// The hooks alone, for whoever needs nothing else of the spec, or cannot have it.
+    pub fn hooks_of(set: &StatefulSet) -> Option<&Lifecycle> {
+        set.spec.lifecycle.as_ref()
+    }
+
     /// The hooks, if the spec has any.
     pub fn hooks(&self) -> Option<&Lifecycle> {
         self.has_lifecycle.then_some(&self.lifecycle)

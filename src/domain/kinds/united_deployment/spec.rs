@@ -285,6 +285,11 @@ pub struct UnitedSpec {
 }
 
 impl UnitedSpec {
+    /// The selector alone, of an object that may not be followed as a whole.
+    pub fn selector_of(object: &UnitedDeployment) -> &LabelSelector {
+        &object.spec.selector
+    }
+
     /// Reads an object.
     ///
     /// # Errors
