@@ -485,6 +485,21 @@ async fn a_conflict_is_no_failure() {
 }
 
 #[tokio::test]
+async fn a_pod_that_changes_before_its_update_is_updated_a_moment_later() {
+    let world = World::new();
+    world.put_clone_set(json!({}));
+    world.go_on().await;
+    world.put_clone_set(
+        json!({"template": {"spec": {"containers": [{"name": "main", "image": "i:2", "newField": {"a": [1]}}]}}}),
+    );
+    lock(&world.server).faults.push((Method::PATCH, NAMESPACE.into(), 409));
+    assert_eq!(world.settle().await.unwrap(), Requeue::After(AFTER_CONFLICT), "what has changed is still to come");
+    assert_eq!(images(&world.pods()), ["i:1", "i:1"]);
+    world.go_on().await;
+    assert_eq!((images(&world.pods()), world.failures()), (vec!["i:2", "i:2"], vec![]));
+}
+
+#[tokio::test]
 async fn a_change_that_needs_another_pod_replaces_pods_within_the_limits() {
     let world = World::new();
     world.put_clone_set(json!({}));

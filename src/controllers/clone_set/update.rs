@@ -7,7 +7,8 @@ use serde_json::json;
 use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved, apply::Tried, observe::MARK};
 use crate::{
     api::{feature_gates::gate, labels},
-    budgets::refusals::{Refusals, Verdict},
+    budgets::refusals::Refusals,
+    controllers::pod_set::{self, InPlaceUpdate, kept_by_budgets},
     domain::{
         kinds::clone_set::{
             make,
@@ -16,7 +17,7 @@ use crate::{
             room::Charge,
             update,
         },
-        pod::{inplace::UpdateSpec, lifecycle::State},
+        pod::lifecycle::State,
         workload::rollout,
     },
     k8s::{pod::PodView, revision},
@@ -105,6 +106,8 @@ impl Controller {
 
     fn report_updates(&self, job: &CloneSetJob, tally: Tally, pass: &mut Pass) {
         pass.next.look_after(tally.is_busy.then_some(AFTER_CONFLICT));
+        // It may be out of service already, or the store has got its new version.
+        pass.has_written |= tally.is_busy;
         if let Some(why) = tally.impossible {
             let said = job.clone_set.status.iter().flat_map(|s| &s.conditions).any(|c| c.message == why);
             if !said {
@@ -134,33 +137,39 @@ impl Controller {
             Step::InPlace { ask, .. } | Step::Recreate { ask } => Some(*ask),
         };
         let Some(_held) = self.pods.hold(view) else { return Ok(None) };
-        let was_tried = matches!(step, Step::InPlace { .. }) && self.in_place.is_in_doubt(view);
-        if let Step::InPlace { spec, ask } = &step
-            && was_tried
-        {
-            match self.context.budgets.may_take(view, (ask.operation, true), refusals).await {
-                Verdict::Yes => {}
-                Verdict::No => return Ok(Some(Tried::Refused)),
-                Verdict::Undecided => return Ok(Some(Tried::Nothing)),
-            }
-            let may = self.in_place.may_begin(view, self.labels_of(target), spec).await;
-            if !may.inspect_err(|error| self.report_refused(job, view, target, error))? {
-                return Ok(None);
+        let in_place = match &step {
+            Step::InPlace { spec, .. } => Some(InPlaceUpdate {
+                writers: (&self.pods, &self.in_place),
+                owner: &job.owner,
+                view,
+                revision: (target, self.labels_of(target)),
+                spec,
+                is_in_doubt: self.in_place.is_in_doubt(view),
+            }),
+            _ => None,
+        };
+        if let Some(Question { operation, dry_run }) = ask {
+            let (budgets, asked) = (&self.context.budgets, (Some(operation), refusals));
+            let kept = match &in_place {
+                Some(update) => update.kept(budgets, asked).await?,
+                None => None,
+            };
+            let kept = match kept {
+                None => kept_by_budgets(budgets, view, asked, dry_run).await,
+                kept => kept,
+            };
+            if let Some(kept) = kept {
+                return Ok(as_tried(kept));
             }
         }
-        if let Some(Question { operation, dry_run }) = ask {
-            match self.context.budgets.may_take(view, (operation, dry_run), refusals).await {
-                Verdict::Yes => {}
-                Verdict::No => return Ok(Some(Tried::Refused)),
-                Verdict::Undecided => return Ok(Some(Tried::Nothing)),
-            }
+        if let Some(update) = in_place {
+            return update.begin().await.map(|begun| as_tried(pod_set::Tried::of(begun)));
         }
         let done = match step {
             Step::CancelUpdate(state) => self.move_to(job, view, state, false).await?,
             Step::Announce { restore, .. } => self.move_to(job, view, State::PreparingUpdate, restore).await?,
-            Step::InPlace { spec, .. } => self.update_now(job, view, target, (&spec, was_tried)).await?,
             Step::Recreate { .. } => self.mark(job, view, target).await?,
-            Step::Wait | Step::Impossible(_) => false,
+            Step::InPlace { .. } | Step::Wait | Step::Impossible(_) => false,
         };
         Ok(Some(if done { Tried::Done } else { Tried::Nothing }))
     }
@@ -180,36 +189,21 @@ impl Controller {
         Ok(true)
     }
 
-    /// Takes the Pod out of service, then changes it, or says in an annotation what it will be changed to.
-    async fn update_now(
-        &self,
-        job: &CloneSetJob,
-        view: &PodView,
-        target: &str,
-        change: (&UpdateSpec, bool),
-    ) -> kube::Result<bool> {
-        let result = self.in_place.begin(view, self.labels_of(target), change).await;
-        match &result {
-            Ok(true) => {
-                let message = format!("successfully update pod {} in-place(revision {target})", view.name());
-                self.pods.normal(&job.owner, "SuccessfulUpdatePodInPlace", &message);
-            }
-            Ok(false) => {}
-            Err(error) => self.report_refused(job, view, target, error),
-        }
-        result.map(|_| true)
-    }
-
-    fn report_refused(&self, job: &CloneSetJob, view: &PodView, target: &str, error: &kube::Error) {
-        let message = format!("failed to update pod {} in-place(revision {target}): {error}", view.name());
-        self.pods.warning(&job.owner, "FailedUpdatePodInPlace", &message);
-    }
-
     /// The labels of Pods on a revision.
     fn labels_of<'a>(&self, revision: &'a str) -> Target<'a> {
         let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
         let label = make::revision_label(revision, short);
         Target { label, template_hash: Some(revision::short(revision)) }
+    }
+}
+
+/// What came of a step that is the same for other kinds. None: the Pod has changed, or is being written by another task.
+fn as_tried(tried: pod_set::Tried) -> Option<Tried> {
+    match tried {
+        pod_set::Tried::Done => Some(Tried::Done),
+        pod_set::Tried::Nothing => None,
+        pod_set::Tried::Refused => Some(Tried::Refused),
+        pod_set::Tried::Undecided => Some(Tried::Nothing),
     }
 }
 
@@ -219,7 +213,7 @@ struct Tally {
     changed: bool,
     /// Something may have been done.
     unsure: bool,
-    /// A Pod was being written by another task.
+    /// A Pod was being written by another task, or has changed.
     is_busy: bool,
     impossible: Option<String>,
     failure: Option<kube::Error>,

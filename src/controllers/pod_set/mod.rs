@@ -1,7 +1,8 @@
 //! What the controllers of StatefulSets and DaemonSets do alike in a pass: step aside for the built-in object, adopt and
 //! release Pods, bring each Pod's own state up to date, try steps within the limits, report refusals, write the status.
-//! What differs, the rules above all, is in the folder of each kind.
+//! What differs, the rules above all, is in the folder of each kind. CloneSets share the update of one Pod in place.
 
+mod in_place;
 mod metrics;
 mod record;
 mod single;
@@ -14,10 +15,11 @@ use kube::{api::GetParams, core::Request};
 use serde_json::Value;
 
 pub use self::{
+    in_place::{InPlaceUpdate, Tried, kept_by_budgets},
     metrics::{SetMetrics, Write},
     record::{SetStatus, words_cleared},
     single::{POD_WORKERS, Together},
-    steps::{AboutStep, PodStep, Tried, Waves},
+    steps::{AboutStep, PodStep, Waves},
 };
 use super::{BY_CONTROLLER, BY_NAMESPACE, Context, owned_text};
 use crate::{

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use kube::Resource;
 use serde_json::{Map, Value, json};
 
-use super::{Common, Pass, PodSets, Together, Write};
+use super::{
+    Common, Pass, PodSets, Together, Write,
+    in_place::{InPlaceUpdate, Tried, kept_by_budgets},
+};
 use crate::{
     api::apps::lifecycle::Lifecycle,
-    budgets::refusals::{Refusals, Verdict},
+    budgets::refusals::Refusals,
     domain::{
         budgets::unavailable::Operation,
         pod::{
-            inplace::UpdateSpec,
             lifecycle::{self, State},
             refresh::{self, Refresh},
         },
@@ -29,26 +31,6 @@ use crate::{
         watches::ObjectKey,
     },
 };
-
-/// What came of one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tried {
-    /// It was done.
-    Done,
-    /// The Pod has changed, or is being written by another task: the next pass decides anew.
-    Nothing,
-    /// A budget keeps the Pod. The room that it was to take is free.
-    Refused,
-    /// No budget could decide, and others would fare no better: that is looked at again later.
-    Undecided,
-}
-
-impl Tried {
-    /// Done, or nothing.
-    pub fn of(done: bool) -> Self {
-        if done { Self::Done } else { Self::Nothing }
-    }
-}
 
 /// What is done to one Pod that stays.
 pub enum PodStep<'a> {
@@ -218,7 +200,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     ) -> kube::Result<Tried> {
         let Some(view) = view else { return Ok(Tried::Nothing) };
         let Some(_held) = self.pods.hold(view) else { return Ok(Tried::Nothing) };
-        match self.kept_by_budgets(view, asked, false).await {
+        match kept_by_budgets(&self.context.budgets, view, asked, false).await {
             Some(kept) => Ok(kept),
             None => act(view).await.map(Tried::of),
         }
@@ -236,20 +218,6 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         deleted
     }
 
-    /// What came of a step that the budgets of its Pod do not let be taken. None: they do.
-    async fn kept_by_budgets(
-        &self,
-        view: &PodView,
-        (operation, refusals): (Option<Operation>, &Refusals),
-        dry_run: bool,
-    ) -> Option<Tried> {
-        match self.context.budgets.may_take(view, (operation?, dry_run), refusals).await {
-            Verdict::Yes => None,
-            Verdict::No => Some(Tried::Refused),
-            Verdict::Undecided => Some(Tried::Undecided),
-        }
-    }
-
     /// Changes a Pod, as [`Self::with_pod`].
     ///
     /// # Errors
@@ -261,41 +229,60 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         hooks: Option<&Lifecycle>,
         asked: (Option<Operation>, &Refusals),
     ) -> kube::Result<Tried> {
-        let was_tried = view.is_some_and(|view| self.in_place.is_in_doubt(view));
-        if let PodStep::Change { owner, revision: (revision, label), change: PodAction::UpdateInPlace { spec } } = &step
-            && let Some(view) = view
-            && was_tried
-        {
-            if let Some(kept) = self.kept_by_budgets(view, asked, true).await {
-                return Ok(kept);
+        let Some(view) = view else { return Ok(Tried::Nothing) };
+        let (owner, (revision, label), change) = match step {
+            PodStep::SetLabels(labels) => {
+                let patch = json!({"metadata": {"labels": labels}});
+                let act = async |view: &PodView| {
+                    let patched = self.pods.try_patch(view, Part::Whole, &patch).await;
+                    patched.map(|patched| patched.is_some())
+                };
+                return self.with_pod(Some(view), asked, act).await;
             }
-            let may = self.in_place.may_begin(view, Target { label, template_hash: None }, spec).await;
-            if !may.inspect_err(|error| self.report_refused(owner, view, revision, error))? {
-                return Ok(Tried::Nothing);
-            }
-        }
-        let act = async |view: &PodView| {
-            let (owner, revision, change) = match step {
-                PodStep::SetLabels(labels) => {
-                    let patch = json!({"metadata": {"labels": labels}});
-                    return Ok(self.pods.try_patch(view, Part::Whole, &patch).await?.is_some());
-                }
-                PodStep::Change { owner, revision, change } => (owner, revision, change),
-            };
-            let (state, restore) = match change {
-                PodAction::UpdateInPlace { spec } => {
-                    return self.update_in_place(owner, view, revision, (spec, was_tried)).await;
-                }
-                // It goes back to where it was: into its update, if one is under way.
-                PodAction::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
-                PodAction::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, view), false),
-                PodAction::CancelUpdate => (lifecycle::after_update(hooks, view), false),
-                PodAction::AnnounceDeletion => (State::PreparingDelete, false),
-                PodAction::AnnounceUpdate { restore } => (State::PreparingUpdate, *restore),
-            };
-            self.in_place.move_to(view, state, hooks, restore).await
+            PodStep::Change { owner, revision, change } => (owner, revision, change),
         };
-        self.with_pod(view, asked, act).await
+        let (state, restore) = match change {
+            PodAction::UpdateInPlace { spec } => {
+                let update = InPlaceUpdate {
+                    writers: (&self.pods, &self.in_place),
+                    owner,
+                    view,
+                    revision: (revision, Target { label, template_hash: None }),
+                    spec,
+                    is_in_doubt: self.in_place.is_in_doubt(view),
+                };
+                return self.update_in_place(view, update, asked).await;
+            }
+            // It goes back to where it was: into its update, if one is under way.
+            PodAction::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
+            PodAction::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, view), false),
+            PodAction::CancelUpdate => (lifecycle::after_update(hooks, view), false),
+            PodAction::AnnounceDeletion => (State::PreparingDelete, false),
+            PodAction::AnnounceUpdate { restore } => (State::PreparingUpdate, *restore),
+        };
+        let act = async |view: &PodView| self.in_place.move_to(view, state, hooks, restore).await;
+        self.with_pod(Some(view), asked, act).await
+    }
+
+    /// Updates a Pod in place, and counts that.
+    async fn update_in_place(
+        &self,
+        view: &Arc<PodView>,
+        update: InPlaceUpdate<'_>,
+        asked: (Option<Operation>, &Refusals),
+    ) -> kube::Result<Tried> {
+        let kept = update.kept(&self.context.budgets, asked).await;
+        if let Some(kept) = kept.inspect_err(|_| self.metrics.count(Write::Update, false))? {
+            return Ok(kept);
+        }
+        let act = async |_: &PodView| {
+            let begun = update.begin().await;
+            if !matches!(begun, Ok(false)) {
+                self.metrics.count(Write::Update, begun.is_ok());
+            }
+            begun
+        };
+        self.with_pod(Some(view), asked, act).await
     }
 
     /// Makes Pods of a set, one at first, then more at a time. Returns the first failure, if it is one to report.
@@ -319,32 +306,5 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         self.with(key, |memory| memory.window = window);
         pass.common.again |= done > 0;
         failure.filter(|error| !namespace_is_ending(error))
-    }
-
-    /// Begins an update in place, with an event. `revision` is the name of the revision, and its label.
-    async fn update_in_place(
-        &self,
-        owner: &OwnerRef,
-        view: &PodView,
-        (revision, label): (&str, &str),
-        change: (&UpdateSpec, bool),
-    ) -> kube::Result<bool> {
-        let result = self.in_place.begin(view, Target { label, template_hash: None }, change).await;
-        match &result {
-            Ok(true) => {
-                self.metrics.count(Write::Update, true);
-                let message = format!("successfully update pod {} in-place(revision {revision})", view.name());
-                self.pods.normal(owner, "SuccessfulUpdatePodInPlace", &message);
-            }
-            Ok(false) => {}
-            Err(error) => self.report_refused(owner, view, revision, error),
-        }
-        result
-    }
-
-    fn report_refused(&self, owner: &OwnerRef, view: &PodView, revision: &str, error: &kube::Error) {
-        self.metrics.count(Write::Update, false);
-        let message = format!("failed to update pod {} in-place(revision {revision}): {error}", view.name());
-        self.pods.warning(owner, "FailedUpdatePodInPlace", &message);
     }
 }
