@@ -1,7 +1,7 @@
 //! Nulls, which Go writes for what is empty: an empty list, a map or a time. They mean the same as nothing.
 
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Reads null as the default.
 ///
@@ -20,6 +20,14 @@ pub fn pruned(value: &Value) -> Value {
         }
         Value::Array(list) => list.iter().map(pruned).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// Writes a default where a member is missing or null.
+pub fn set_default(object: &mut Map<String, Value>, key: &str, default: Value) {
+    let value = object.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = default;
     }
 }
 

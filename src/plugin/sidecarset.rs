@@ -16,7 +16,8 @@ use super::{
     rules::{
         JsonPointer,
         exit::{Exit, Stop, of_error},
-        sidecar_set::{Row, is_active, report, row},
+        is_active,
+        sidecar_set::{Row, report, row},
     },
     view::{self, print},
 };

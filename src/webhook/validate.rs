@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value};
 
+pub use crate::k8s::null::set_default;
 use crate::{
     k8s::{
         int_or_percent::IntOrPercent,
@@ -44,14 +45,6 @@ pub fn is_judged(request: &Request) -> bool {
 /// Whether a field is there and not null.
 pub fn is_set(object: &Value, pointer: &str) -> bool {
     object.pointer(pointer).is_some_and(|value| !value.is_null())
-}
-
-/// Writes a default where a field is missing or null.
-pub fn set_default(object: &mut Object, key: &str, default: Value) {
-    let value = object.entry(key).or_insert(Value::Null);
-    if value.is_null() {
-        *value = default;
-    }
 }
 
 /// Removes a text that is empty, so that a default takes its place.

@@ -47,3 +47,23 @@ impl JsonPointer for Value {
         self.list("/status/conditions").iter().find(|condition| condition.text("/type") == type_)
     }
 }
+
+/// Whether a Pod counts: neither ended nor on its way out.
+pub(super) fn is_active(pod: &Value) -> bool {
+    !matches!(pod.text("/status/phase"), "Succeeded" | "Failed") && pod.text("/metadata/deletionTimestamp").is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_have_ended_do_not_count() {
+        assert!(is_active(&json!({"status": {"phase": "Running"}})));
+        for gone in [json!({"status": {"phase": "Failed"}}), json!({"metadata": {"deletionTimestamp": "x"}})] {
+            assert!(!is_active(&gone), "{gone}");
+        }
+    }
+}

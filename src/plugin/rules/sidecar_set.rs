@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{JsonPointer, table::columns};
+use super::{JsonPointer, is_active, table::columns};
 use crate::{
     api::labels::SIDECAR_SETS_LEFT_OUT,
     domain::kinds::sidecar_set::{
@@ -60,11 +60,6 @@ pub struct Row {
     pub revision: String,
     /// Why it stands so, where that is not plain.
     pub why: String,
-}
-
-/// Whether a Pod counts: neither ended nor on its way out.
-pub fn is_active(pod: &Value) -> bool {
-    !matches!(pod.text("/status/phase"), "Succeeded" | "Failed") && pod.text("/metadata/deletionTimestamp").is_empty()
 }
 
 /// Whether a Pod has containers of a SidecarSet and stays.
@@ -284,13 +279,5 @@ mod tests {
         assert!(has_sidecars("mesh", &with) && !has_sidecars("mes", &with));
         with["metadata"]["deletionTimestamp"] = "x".into();
         assert!(!has_sidecars("mesh", &with) && !has_sidecars("mesh", &json!({"metadata": {}})));
-    }
-
-    #[test]
-    fn pods_that_have_ended_do_not_count() {
-        assert!(is_active(&json!({"status": {"phase": "Running"}})));
-        for gone in [json!({"status": {"phase": "Failed"}}), json!({"metadata": {"deletionTimestamp": "x"}})] {
-            assert!(!is_active(&gone), "{gone}");
-        }
     }
 }

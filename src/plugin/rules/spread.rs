@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{JsonPointer, table::columns};
+use super::{JsonPointer, is_active, table::columns};
 use crate::{
     api::{
         apps::{
@@ -160,10 +160,6 @@ fn is_in(pod: &Value, spread: &str, subset: &str) -> bool {
     let note = pod.text(&format!("/metadata/annotations/{}", escaped(MATCHED_SPREAD)));
     let note: Value = serde_json::from_str(note).unwrap_or_default();
     is_active(pod) && note.text("/name") == spread && note.text("/subset") == subset
-}
-
-fn is_active(pod: &Value) -> bool {
-    !matches!(pod.text("/status/phase"), "Succeeded" | "Failed") && pod.text("/metadata/deletionTimestamp").is_empty()
 }
 
 fn is_ready(pod: &Value) -> bool {

@@ -11,7 +11,7 @@ use crate::{
         },
         labels,
     },
-    k8s::{image::ImageRef, quantity},
+    k8s::{image::ImageRef, null::set_default, quantity},
 };
 
 type Object = Map<String, Value>;
@@ -53,13 +53,13 @@ fn with_defaults(spec: &Value, probes: impl Fn(&Object) -> bool) -> Value {
     each(object, "volumes", set_volume);
     own(object, "updateStrategy", |strategy| {
         set_text(strategy, "type", ROLLING_UPDATE);
-        set(strategy, "partition", json!(0));
-        set(strategy, "maxUnavailable", json!(1));
+        set_default(strategy, "partition", json!(0));
+        set_default(strategy, "maxUnavailable", json!(1));
     });
     own(object, "injectionStrategy", |injection| {
         member(injection, "revision", |revision| set_text(revision, "policy", INJECT_ALWAYS));
     });
-    set(object, "revisionHistoryLimit", json!(HISTORY));
+    set_default(object, "revisionHistoryLimit", json!(HISTORY));
     each(object, "patchPodMetadata", |patch| set_text(patch, "patchPolicy", PATCH_RETAIN));
     spec
 }
@@ -94,7 +94,7 @@ fn set_container(sidecar: &mut Object, policy: &str) {
     each(sidecar, "transferEnv", |transfer| {
         member(transfer, "sourceContainerNameFrom", |from| member(from, "fieldRef", set_api_version));
     });
-    member(sidecar, "resourcesPolicy", |policy| set(policy, "targetContainersNameRegex", json!(".*")));
+    member(sidecar, "resourcesPolicy", |policy| set_default(policy, "targetContainersNameRegex", json!(".*")));
     let image = sidecar.get("image").and_then(Value::as_str).unwrap_or_default().to_owned();
     set_text(sidecar, "imagePullPolicy", pull_policy(&image));
     set_text(sidecar, "terminationMessagePath", "/dev/termination-log");
@@ -144,7 +144,7 @@ fn set_probe(probe: &mut Object) {
         if probe.get(key).is_some_and(|value| value == 0) {
             probe.remove(key);
         }
-        set(probe, key, json!(default));
+        set_default(probe, key, json!(default));
     }
     member(probe, "httpGet", set_http);
 }
@@ -163,14 +163,14 @@ fn set_volume(volume: &mut Object) {
     if !has_source {
         volume.insert("emptyDir".into(), json!({}));
     }
-    member(volume, "hostPath", |path| set(path, "type", json!("")));
+    member(volume, "hostPath", |path| set_default(path, "type", json!("")));
     for source in ["secret", "configMap", "downwardAPI", "projected"] {
-        member(volume, source, |source| set(source, "defaultMode", json!(FILE_MODE)));
+        member(volume, source, |source| set_default(source, "defaultMode", json!(FILE_MODE)));
     }
     member(volume, "downwardAPI", set_items);
     member(volume, "projected", |projected| {
         each(projected, "sources", |source| {
-            member(source, "serviceAccountToken", |token| set(token, "expirationSeconds", json!(3600)));
+            member(source, "serviceAccountToken", |token| set_default(token, "expirationSeconds", json!(3600)));
             member(source, "downwardAPI", set_items);
         });
     });
@@ -197,15 +197,8 @@ fn each(object: &mut Object, key: &str, change: impl FnMut(&mut Object)) {
 /// Does something to a member that is an object, which is made where it is missing. What is none stays as it is: the schema
 /// refuses it.
 fn own(object: &mut Object, key: &str, change: impl FnOnce(&mut Object)) {
-    set(object, key, json!({}));
+    set_default(object, key, json!({}));
     member(object, key, change);
-}
-
-fn set(object: &mut Object, key: &str, default: Value) {
-    let value = object.entry(key).or_insert(Value::Null);
-    if value.is_null() {
-        *value = default;
-    }
 }
 
 fn set_text(object: &mut Object, key: &str, default: &str) {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::rules::ON_POD_ROLLING_UPDATE;
 use crate::{
-    k8s::quantity,
+    k8s::claim::amount,
     webhook::validate::{Findings, show, show_text},
 };
 
@@ -133,14 +133,6 @@ pub(super) fn changed(old_set: &Value, new: &Value, found: &mut Findings) -> Vec
         }
     }
     growing
-}
-
-fn amount(value: &Value) -> Option<i128> {
-    match value {
-        Value::String(text) => quantity::parse(text),
-        Value::Number(number) => quantity::parse(&number.to_string()),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-    }
 }
 
 /// What a claim cannot change has to stay.
