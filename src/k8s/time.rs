@@ -33,6 +33,11 @@ pub fn rfc3339(time: Timestamp) -> String {
     whole_seconds(time).to_string()
 }
 
+/// The sooner of two looks, either of which may not be needed.
+pub fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
+}
+
 /// The pause before something is tried again that was tried in vain `times` times before: `first`, doubled each time, up to
 /// `longest`.
 pub fn doubled(first: Duration, times: u32, longest: Duration) -> Duration {
@@ -67,6 +72,15 @@ impl Sighting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_that_is_not_needed_does_not_count() {
+        let (one, two) = (Some(Duration::from_secs(1)), Some(Duration::from_secs(2)));
+        for (first, second, want) in [(one, two, one), (two, one, one), (one, None, one), (None, two, two)] {
+            assert_eq!(sooner(first, second), want, "{first:?} {second:?}");
+        }
+        assert_eq!(sooner(None, None), None);
+    }
 
     #[test]
     fn a_pause_doubles_up_to_its_longest() {

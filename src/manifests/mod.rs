@@ -56,6 +56,13 @@ fn base() -> [(&'static str, Vec<Value>); 5] {
     ]
 }
 
+/// A page with what stands between two markers made new. None: it has no markers.
+fn renewed(page: &str, (begin, end): (&str, &str), table: &str) -> Option<String> {
+    let (before, rest) = page.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{table}\n{end}{after}"))
+}
+
 /// The policies that an installation has in force over an account of ours, which its role looks for.
 pub fn policies_over(account: &str) -> Vec<&'static str> {
     policies::over(account)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::roles::roles;
+use super::{renewed, roles::roles};
 use crate::{
     controllers::resource_distribution,
     k8s::{account::MANAGER, rbac::Rule},
@@ -76,9 +76,7 @@ fn markdown() -> String {
 
 /// A page with the table between its markers made new. None: it has no markers.
 pub(super) fn renew(page: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{}\n{END}{after}", markdown()))
+    renewed(page, (BEGIN, END), &markdown())
 }
 
 #[cfg(test)]

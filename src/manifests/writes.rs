@@ -3,6 +3,7 @@
 //! RBAC is written beside the code that makes the calls; tests hold it and the policies to this table, in both directions,
 //! `SECURITY.md` is rendered from it, and end-to-end tests try each line with a token of the account.
 
+use super::renewed;
 use crate::k8s::account::{DAEMON, MANAGER, WEBHOOK};
 
 /// One kind of object that an account writes.
@@ -203,9 +204,7 @@ fn markdown() -> String {
 
 /// A page with the table between its markers made new. None: it has no markers.
 pub fn renew(page: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{}\n{END}{after}", markdown()))
+    renewed(page, (BEGIN, END), &markdown())
 }
 
 #[cfg(test)]

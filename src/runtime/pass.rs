@@ -9,6 +9,7 @@ use super::{
     queue::Requeue,
     watches::{ObjectKey, Store},
 };
+use crate::k8s::time::sooner;
 
 /// After a write that was refused because the object had changed and has been read again.
 pub const AFTER_CONFLICT: Duration = Duration::from_millis(20);
@@ -31,7 +32,7 @@ pub struct Pass {
 impl Pass {
     /// Looks again then, or earlier.
     pub fn look_after(&mut self, after: Option<Duration>) {
-        self.look = [self.look, after].into_iter().flatten().min();
+        self.look = sooner(self.look, after);
     }
 
     /// Notes the outcome of a step: whether it has changed something. Returns a failure as text.

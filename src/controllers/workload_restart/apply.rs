@@ -22,7 +22,7 @@ use crate::{
         budgets::unavailable::Operation,
         kinds::workload_restart::{self, RestartPlan, RestartSpec, Start},
     },
-    k8s::pod::PodObject,
+    k8s::{pod::PodObject, time::sooner},
     runtime::{
         apply::code, clock, events::reference, expiry, metrics::ResultLabels, pass::AFTER_CONFLICT, queue::Requeue,
         status_writer::Outcome, watches::ObjectKey,
@@ -208,7 +208,7 @@ impl Controller {
         match self.status.write((&api, &self.restarts), restart, statuses, can_wait, now).await? {
             Outcome::Unchanged => {}
             Outcome::Written(_) => self.emit_event(restart, &plan),
-            Outcome::Later(pause) => requeue = Some(requeue.map_or(pause, |earlier| earlier.min(pause))),
+            Outcome::Later(pause) => requeue = sooner(requeue, Some(pause)),
             Outcome::Outdated => return Ok(Requeue::After(AFTER_CONFLICT)),
             Outcome::Gone => return Ok(Requeue::Await),
         }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::inplace::{Annotations, State, UpdateSpec};
+use super::{
+    inplace::{Annotations, State, UpdateSpec},
+    lifecycle::State as LifecycleState,
+};
 use crate::{
     api::labels,
     k8s::{pod::PodView, time::Now},
@@ -23,6 +26,16 @@ pub fn until_ready_for_long(view: &PodView, min_ready_seconds: i32, now: Now) ->
     let wanted = Duration::from_secs(u64::try_from(min_ready_seconds).unwrap_or(0));
     // A time that is not known, or a clock that is ahead of ours, makes nobody wait for longer than the whole time.
     is_ready.then(|| view.ready_since.map_or(wanted, |since| wanted.saturating_sub(now.since(since))))
+}
+
+/// Whether a Pod is Ready and in service, for however short a time. It `is_live` while it has neither ended nor been deleted.
+pub fn is_serving(state: &LifecycleState, is_live: bool, until_available: Option<Duration>) -> bool {
+    state.is_in_service() && is_live && until_available.is_some()
+}
+
+/// Whether it counts as available.
+pub fn is_available(state: &LifecycleState, is_live: bool, until_available: Option<Duration>) -> bool {
+    is_serving(state, is_live, until_available) && until_available == Some(Duration::ZERO)
 }
 
 /// The rest of an update in place: what its grace period holds back, or its later batches.
@@ -69,6 +82,21 @@ mod tests {
         let grace = json!({"metadata": {"annotations": {"apps.kruise.io/inplace-update-grace": "{}"}}});
         assert_eq!(seconds(grace, 0), None);
         assert_eq!(seconds(json!({"status": {"phase": "Pending"}}), 0), None);
+    }
+
+    #[test]
+    fn a_pod_serves_before_it_is_available_and_only_in_service() {
+        let (now, later) = (Some(Duration::ZERO), Some(Duration::from_secs(1)));
+        for (state, is_live, left, serves, counts) in [
+            (LifecycleState::Normal, true, now, true, true),
+            (LifecycleState::None, true, later, true, false),
+            (LifecycleState::Normal, true, None, false, false),
+            (LifecycleState::Normal, false, now, false, false),
+            (LifecycleState::PreparingDelete, true, now, false, false),
+        ] {
+            let seen = (is_serving(&state, is_live, left), is_available(&state, is_live, left));
+            assert_eq!(seen, (serves, counts), "{state:?} {is_live} {left:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
 use super::{claims, owner::OwnerRef};
-use crate::{api::labels, k8s::revision};
+use crate::{
+    api::labels,
+    k8s::{
+        name::{LONGEST_LABEL, cut},
+        revision,
+    },
+};
 
 /// The readiness gates of Pods that are updated in place and taken out of service by their controller.
 pub const READINESS_GATES: [&str; 2] = [labels::CONDITION_INPLACE_UPDATE_READY, labels::CONDITION_KRUISE_POD_READY];
@@ -52,6 +58,12 @@ pub fn pod(template: &Value, parts: PodParts<'_>) -> Value {
     put_readiness_gates(&mut spec, readiness_gates);
     claims::put_volumes(&mut spec, &claims);
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+/// What the names of Pods begin with that end with a hash of at most so many characters. A workload may have a longer name than
+/// a Pod, whose name is to be a host name.
+pub fn name_prefix(workload: &str, longest_hash: usize) -> String {
+    format!("{}-", cut(workload, LONGEST_LABEL - longest_hash - 1))
 }
 
 fn put_readiness_gates(spec: &mut Map<String, Value>, wanted: &[&str]) {

@@ -41,6 +41,13 @@ pub enum Progress {
     },
 }
 
+impl Progress {
+    /// As the spec wants it for now, and why.
+    pub fn held(reason: &str, message: &str) -> Self {
+        Self::Held { reason: reason.to_owned(), message: message.to_owned() }
+    }
+}
+
 /// A condition of a status, in the form that all kinds share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {

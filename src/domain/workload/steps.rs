@@ -14,6 +14,13 @@ pub struct Wait {
     pub message: String,
 }
 
+impl Wait {
+    /// Notes what is waited for, unless something is noted already: the first one is reported.
+    pub fn note(first: &mut Option<Self>, reason: &'static str, message: impl FnOnce() -> String) {
+        first.get_or_insert_with(|| Self { reason, message: message() });
+    }
+}
+
 /// What is done to one Pod that is not deleted yet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodAction {

@@ -51,6 +51,11 @@ impl<'a> WorkloadTarget<'a> {
     }
 }
 
+/// Whether two references mean the same workload. One that names none means no workload.
+pub fn is_same_target(a: Result<WorkloadTarget<'_>, Invalid>, b: Result<WorkloadTarget<'_>, Invalid>) -> bool {
+    matches!((a, b), (Ok(a), Ok(b)) if a.is_same(b))
+}
+
 /// The text by which those that name a workload are indexed. No part of it has a slash.
 pub fn target_key(namespace: &str, (group, kind, name): (&str, &str, &str)) -> String {
     format!("{namespace}/{group}/{kind}/{name}")
@@ -119,6 +124,9 @@ mod tests {
         let target = |api_version| WorkloadTarget::parse(api_version, "StatefulSet", "db").unwrap();
         assert!(target("apps.kruise.io/v1alpha1").is_same(target("apps.kruise.io/v1beta1")));
         assert!(!target("apps.kruise.io/v1alpha1").is_same(target("apps/v1")));
+        let none = || WorkloadTarget::parse("", "StatefulSet", "db");
+        assert!(is_same_target(Ok(target("apps/v1")), Ok(target("apps/v1beta1"))));
+        assert!(!is_same_target(none(), none()) && !is_same_target(Ok(target("apps/v1")), none()));
         assert_eq!(target("apps/v1").key("ns"), "ns/apps/StatefulSet/db");
         assert_eq!(target("v1").key("ns"), "ns//StatefulSet/db");
     }

@@ -9,10 +9,7 @@ use crate::{
         make::{self, PodParts},
         owner::OwnerRef,
     },
-    k8s::{
-        hash,
-        name::{LONGEST_LABEL, cut},
-    },
+    k8s::hash,
 };
 
 /// The longest encoded hash.
@@ -20,7 +17,7 @@ const LONGEST_HASH: usize = 20;
 
 /// What names of Pods begin with.
 fn base(spec: &BroadcastSpec) -> String {
-    format!("{}-", cut(&spec.name, LONGEST_LABEL - LONGEST_HASH - 1))
+    make::name_prefix(&spec.name, LONGEST_HASH)
 }
 
 /// The name of a Pod: the same for each attempt to make the same Pod, so that one whose outcome is not known is not made

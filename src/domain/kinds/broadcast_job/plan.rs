@@ -12,7 +12,7 @@ use super::{
 use crate::{
     api::apps::{broadcast_job::BroadcastJobStatus, strategies::BroadcastFailure},
     domain::node::backoff::Failures,
-    k8s::time::Now,
+    k8s::time::{Now, sooner},
 };
 
 /// What a pass looks at.
@@ -139,7 +139,7 @@ pub struct BroadcastPlan {
 
 impl BroadcastPlan {
     fn look_after(&mut self, after: Duration) {
-        self.look = Some(self.look.map_or(after, |look| look.min(after)));
+        self.look = sooner(self.look, Some(after));
     }
 
     fn delete(&mut self, pod: &BroadcastPod, because: Because) {

@@ -93,7 +93,7 @@ pub fn status(
 /// How far the CloneSet is.
 fn how_far(spec: &Spec, status: &CloneSetStatus, outcome: &Outcome) -> Progress {
     let waiting = |reason: &str, message: String| Progress::Waiting { reason: reason.into(), message };
-    let held = |reason: &str, message: &str| Progress::Held { reason: reason.into(), message: message.into() };
+    let held = Progress::held;
     let stalled = |reason: &str, message: &str| Progress::Stalled { reason: reason.into(), message: message.into() };
     if let Some(message) = &outcome.impossible {
         return stalled("SpecCannotBeApplied", message);

@@ -14,7 +14,6 @@ use crate::{
     },
     k8s::{
         hash,
-        name::{LONGEST_LABEL, cut},
         time::{Now, rfc3339},
     },
 };
@@ -22,9 +21,9 @@ use crate::{
 /// The longest encoded hash.
 const LONGEST_HASH: usize = 10;
 
-/// What names of Pods begin with. A DaemonSet may have a longer name than a Pod, whose name is to be a host name.
+/// What names of Pods begin with.
 fn base(spec: &Spec) -> String {
-    format!("{}-", cut(&spec.name, LONGEST_LABEL - LONGEST_HASH - 1))
+    make::name_prefix(&spec.name, LONGEST_HASH)
 }
 
 /// The name of a Pod: the same for each attempt to make the same Pod, so that one whose outcome is not known is not made

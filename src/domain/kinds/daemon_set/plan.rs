@@ -28,7 +28,7 @@ use crate::{
             turns::Turns,
         },
     },
-    k8s::time::Now,
+    k8s::time::{Now, sooner},
 };
 
 /// A node that stops being Ready so long after its Pod has become available at the latest was not broken by it.
@@ -222,13 +222,11 @@ impl Plan {
 
     /// Notes what is waited for; the first one is reported.
     pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
-        if self.wait.is_none() {
-            self.wait = Some(Wait { reason, message: message() });
-        }
+        Wait::note(&mut self.wait, reason, message);
     }
 
     pub(super) fn look_after(&mut self, after: Duration) {
-        self.look = Some(self.look.map_or(after, |look| look.min(after)));
+        self.look = sooner(self.look, Some(after));
     }
 
     /// The next candidates that find room, at most so many of them, and at most [`Self::burst`] of all.

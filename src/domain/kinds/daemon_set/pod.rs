@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api::labels,
     domain::pod::{
-        available::{pending, unreadable, until_available},
+        available::{self, pending, unreadable, until_available},
         inplace::UpdateSpec,
         lifecycle::{Hooked, State},
         placement::Fit,
@@ -190,12 +190,12 @@ impl Pod {
 
     /// Whether it counts as available.
     pub fn is_available(&self) -> bool {
-        self.is_serving() && self.until_available == Some(Duration::ZERO)
+        available::is_available(&self.state, self.is_live(), self.until_available)
     }
 
     /// Whether it is Ready and in service, for however short a time.
     pub fn is_serving(&self) -> bool {
-        self.state.is_in_service() && self.is_live() && self.until_available.is_some()
+        available::is_serving(&self.state, self.is_live(), self.until_available)
     }
 
     /// Whether it was made in the outage of its node that is known to last since then, in seconds. The outage may have begun

@@ -67,13 +67,9 @@ pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Outline) -> Pro
     }
     let Numbers { partition, .. } = spec.numbers(usize::try_from(counts.desired).unwrap_or(0));
     match (spec.is_rolling, spec.rolling.paused, partition) {
-        (false, ..) => held("OnDelete", "Pods are updated when they are deleted"),
-        (true, true, _) => held("Paused", "the update is paused"),
-        (true, false, 0) => held(SELECTOR, "rollingUpdate.selector keeps Pods on old revisions"),
-        (true, false, _) => held(PARTITION, "the partition keeps nodes on old revisions, or without a Pod"),
+        (false, ..) => Progress::held("OnDelete", "Pods are updated when they are deleted"),
+        (true, true, _) => Progress::held("Paused", "the update is paused"),
+        (true, false, 0) => Progress::held(SELECTOR, "rollingUpdate.selector keeps Pods on old revisions"),
+        (true, false, _) => Progress::held(PARTITION, "the partition keeps nodes on old revisions, or without a Pod"),
     }
-}
-
-fn held(reason: &str, message: &str) -> Progress {
-    Progress::Held { reason: reason.into(), message: message.into() }
 }

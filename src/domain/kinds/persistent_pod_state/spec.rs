@@ -139,7 +139,7 @@ pub fn is_stateful_set(group: &str, kind: &str) -> bool {
 
 /// Whether a reference means another one: the same group, kind and name, whatever the version.
 pub fn is_same_target(a: &PersistentPodStateSpec, b: &PersistentPodStateSpec) -> bool {
-    matches!((named_target(a), named_target(b)), (Ok(a), Ok(b)) if a.is_same(b))
+    target::is_same_target(named_target(a), named_target(b))
 }
 
 /// What is wrong with an object, by fields. `is_permitted` says whether a kind may be the target.

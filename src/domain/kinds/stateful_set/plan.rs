@@ -25,7 +25,10 @@ use crate::{
             steps::{PodAction, Wait},
         },
     },
-    k8s::{claim::SizedClaim, time::Now},
+    k8s::{
+        claim::SizedClaim,
+        time::{Now, sooner},
+    },
 };
 
 /// What a pass looks at.
@@ -159,9 +162,7 @@ pub struct Plan {
 impl Plan {
     /// Notes what is waited for; the first one is reported.
     pub(super) fn wait(&mut self, reason: &'static str, message: impl FnOnce() -> String) {
-        if self.wait.is_none() {
-            self.wait = Some(Wait { reason, message: message() });
-        }
+        Wait::note(&mut self.wait, reason, message);
     }
 
     pub(super) fn impossible(&mut self, reason: &'static str, message: String) {
@@ -179,7 +180,7 @@ impl Plan {
     }
 
     pub(super) fn look_after(&mut self, after: Duration) {
-        self.look = Some(self.look.map_or(after, |look| look.min(after)));
+        self.look = sooner(self.look, Some(after));
     }
 
     /// Leaves what has to be done whatever the revisions are, while they cannot be found out.

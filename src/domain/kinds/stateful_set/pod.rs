@@ -8,7 +8,7 @@ use super::{numbering, spec::Spec};
 use crate::{
     api::labels,
     domain::pod::{
-        available::{pending, unreadable, until_available},
+        available::{self, pending, unreadable, until_available},
         inplace::UpdateSpec,
         lifecycle::{Hooked, State},
         order::Phase,
@@ -126,20 +126,23 @@ impl Pod {
 
     /// Whether it counts as available.
     pub fn is_available(&self) -> bool {
-        self.is_serving() && self.until_available == Some(Duration::ZERO)
+        available::is_available(&self.state, self.is_live(), self.until_available)
     }
 
     /// Whether it is Ready and in service, for however short a time.
     pub fn is_serving(&self) -> bool {
-        self.state.is_in_service() && !self.is_terminating && !self.is_finished && self.until_available.is_some()
+        available::is_serving(&self.state, self.is_live(), self.until_available)
+    }
+
+    fn is_live(&self) -> bool {
+        !self.is_terminating && !self.is_finished
     }
 
     /// Whether it would be available, and does not count as such because it waits for a hook to let go of it. What the hook
     /// waits for may be another Pod of the set.
     pub fn serves_until_hook(&self) -> bool {
         matches!(self.state, State::PreparingUpdate | State::PreparingDelete)
-            && !self.is_terminating
-            && !self.is_finished
+            && self.is_live()
             && self.until_available == Some(Duration::ZERO)
     }
 

@@ -102,14 +102,10 @@ pub fn progress(spec: &Spec, counts: &Counts, plan: &Plan) -> Progress {
     }
     match (plan.is_held, &spec.update) {
         (false, _) => Progress::Available,
-        (true, Update::OnDelete) => held("OnDelete", "Pods are updated when they are deleted"),
-        (true, Update::Rolling(rolling)) if rolling.paused => held("Paused", "the update is paused"),
-        (true, Update::Rolling(_)) => held(PARTITION, "the partition keeps Pods on the current revision"),
+        (true, Update::OnDelete) => Progress::held("OnDelete", "Pods are updated when they are deleted"),
+        (true, Update::Rolling(rolling)) if rolling.paused => Progress::held("Paused", "the update is paused"),
+        (true, Update::Rolling(_)) => Progress::held(PARTITION, "the partition keeps Pods on the current revision"),
     }
-}
-
-fn held(reason: &str, message: &str) -> Progress {
-    Progress::Held { reason: reason.into(), message: message.into() }
 }
 
 #[cfg(test)]
@@ -198,7 +194,7 @@ mod tests {
         assert_eq!(progress(&spec, &up, &plan), Progress::Available);
         assert_eq!(
             progress(&spec, &up, &Plan { is_held: true, ..plan.clone() }),
-            held(PARTITION, "the partition keeps Pods on the current revision")
+            Progress::held(PARTITION, "the partition keeps Pods on the current revision")
         );
         let waits = Plan { wait: Some(wait.clone()), is_held: true, ..plan.clone() };
         assert_eq!(

@@ -325,7 +325,7 @@ fn progress(
     }
     let held = held.or(plan.is_held.then_some((status::PARTITION, "partitions keep Pods on the current revision")));
     match held.filter(|_| wanted.current_revision != seen.update) {
-        Some((reason, message)) => Progress::Held { reason: reason.into(), message: message.into() },
+        Some((reason, message)) => Progress::held(reason, message),
         None => Progress::Available,
     }
 }

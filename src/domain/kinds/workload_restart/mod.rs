@@ -22,7 +22,11 @@ use crate::{
         wr::{WorkloadRestart, WorkloadRestartStatus},
     },
     domain::budgets::disruption::Budget,
-    k8s::{conditions, pod::PodView, time::Now},
+    k8s::{
+        conditions,
+        pod::PodView,
+        time::{Now, sooner},
+    },
 };
 
 mod advance;
@@ -177,7 +181,7 @@ pub struct RestartPlan {
 impl RestartPlan {
     /// Looks again then, or earlier.
     pub fn look_after(&mut self, delay: Duration) {
-        self.requeue = Some(self.requeue.map_or(delay, |earlier| earlier.min(delay)));
+        self.requeue = sooner(self.requeue, Some(delay));
     }
 
     /// Says in the status that requests cannot be made; they are tried again.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::spec::named_target;
 use crate::{
     api::{apps::workload_spread::WorkloadSpread, group_of},
-    domain::workload::target::WorkloadTarget,
+    domain::workload::target::{self, WorkloadTarget},
     k8s::{
         invalid::Invalid,
         pod::{Labels, Owner},
@@ -67,7 +67,7 @@ pub fn selects(spread: &WorkloadSpread, labels: &Labels) -> bool {
 
 /// Whether two are for one target.
 pub fn has_same_target(a: &WorkloadSpread, b: &WorkloadSpread) -> bool {
-    matches!((named_target(a), named_target(b)), (Ok(a), Ok(b)) if a.is_same(b))
+    target::is_same_target(named_target(a), named_target(b))
 }
 
 /// Whether a Pod may be for both.

@@ -22,7 +22,11 @@ use crate::{
         order::{Candidate, Phase, sort_for_deletion},
         unplaced::waits_for_place,
     },
-    k8s::{name::is_label_value, pod::PodView, time::Now},
+    k8s::{
+        name::is_label_value,
+        pod::PodView,
+        time::{Now, sooner},
+    },
 };
 
 /// How long a Pod that is being created is counted without having been seen. With the pause between two looks it is less than
@@ -160,7 +164,7 @@ pub struct SpreadPlan {
 
 impl SpreadPlan {
     fn look_after(&mut self, after: Option<Duration>) {
-        self.look = [self.look, after].into_iter().flatten().min();
+        self.look = sooner(self.look, after);
     }
 }
 

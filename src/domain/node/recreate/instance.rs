@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerPort, LifecycleHandler};
 
 use crate::{
     api::crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus},
-    k8s::pod::PodView,
+    k8s::{pod::PodView, time},
 };
 
 /// Grace when neither the request nor admission gave one, as kubelet's default for Pods.
@@ -105,7 +105,7 @@ pub struct NodePlan {
 
 /// Looks again after `delay` at the latest.
 pub(super) fn sooner(plan: &mut NodePlan, delay: Duration) {
-    plan.requeue = Some(plan.requeue.map_or(delay, |other| other.min(delay)));
+    plan.requeue = time::sooner(plan.requeue, Some(delay));
 }
 
 /// A number of seconds of the API; a negative one counts as none.

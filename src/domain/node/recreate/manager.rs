@@ -33,7 +33,7 @@ use crate::{
     k8s::{
         name::ObjectName,
         pod::PodView,
-        time::{Now, Sighting, whole_seconds},
+        time::{Now, Sighting, sooner, whole_seconds},
     },
 };
 
@@ -441,7 +441,7 @@ fn seconds(value: i64) -> Duration {
 
 impl ManagerPlan {
     fn look_after(&mut self, delay: Duration) {
-        self.requeue = Some(self.requeue.map_or(delay, |earlier| earlier.min(delay)));
+        self.requeue = sooner(self.requeue, Some(delay));
     }
 }
 
