@@ -217,6 +217,16 @@ fn mark_atomic(schema: &mut JSONSchemaProps) {
     }
 }
 
+/// No schema: whatever a newer API server knows is kept.
+fn anything(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// The same for each item of a list.
+fn any_list(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": { "x-kubernetes-preserve-unknown-fields": true } })
+}
+
 fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }

@@ -13,7 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{conditions, date_time};
+use crate::{anything, conditions, date_time};
 
 /// `spec.successfulJobsHistoryLimit` where nobody wrote one.
 pub const DEFAULT_SUCCESSFUL_HISTORY: i32 = 3;
@@ -119,11 +119,6 @@ pub struct AdvancedCronJobStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
-}
-
-/// No schema: whatever a newer API server knows is kept.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
 fn concurrency_policy(_: &mut SchemaGenerator) -> Schema {

@@ -10,11 +10,11 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::date_time;
+use crate::{anything, date_time};
 
 /// `spec.parallelism` where nobody wrote one: all nodes at once.
 pub const DEFAULT_PARALLELISM: i32 = i32::MAX;
@@ -167,11 +167,6 @@ impl BroadcastJobStatus {
     pub fn is_paused(&self) -> bool {
         self.phase == "paused"
     }
-}
-
-/// No schema: whatever a newer API server knows is kept.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{lifecycle::Lifecycle, strategies::UpdateType};
-use crate::{date_time, rules::selector_stays};
+use crate::{anything, date_time, rules::selector_stays};
 
 /// What a CloneSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -248,11 +248,6 @@ pub struct CloneSetCondition {
 
 fn is_zero(value: &i32) -> bool {
     *value == 0
-}
-
-/// No schema: whatever a newer API server knows is kept.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@
 
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{lifecycle::Lifecycle, stateful_set::StatefulSetCondition};
-use crate::rules::selector_stays;
+use crate::{anything, rules::selector_stays};
 
 /// What a DaemonSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -150,11 +150,6 @@ pub struct DaemonSetStatus {
     /// The same, under the name that v1alpha1 has for it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub daemon_set_hash: String,
-}
-
-/// No schema: whatever a newer API server knows is kept.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use super::{
     clone_set::{InPlaceUpdateStrategy, PriorityStrategy},
     lifecycle::Lifecycle,
 };
-use crate::{date_time, rules::selector_stays};
+use crate::{anything, date_time, rules::selector_stays};
 
 /// What a StatefulSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -259,11 +259,6 @@ pub struct VolumeClaimStatus {
     pub compatible_replicas: i32,
     /// Of them, those whose volume has the size that they ask for.
     pub compatible_ready_replicas: i32,
-}
-
-/// No schema: whatever a newer API server knows is kept.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{date_time, rules::selector_stays};
+use crate::{any_list, anything, date_time, rules::selector_stays};
 
 /// What a UnitedDeployment should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -242,15 +242,6 @@ pub struct UnitedCondition {
     /// In words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-}
-
-/// No schema: whatever a newer API server knows is kept.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
-}
-
-fn any_list(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "array", "items": { "x-kubernetes-preserve-unknown-fields": true } })
 }
 
 fn schedule_type(_: &mut SchemaGenerator) -> Schema {

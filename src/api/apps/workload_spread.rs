@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::united_deployment::UnitedCondition;
-use crate::conditions;
+use crate::{any_list, anything, conditions};
 
 /// Value of [`SpreadStrategy::type_`].
 pub const ADAPTIVE: &str = "Adaptive";
@@ -188,15 +188,6 @@ pub struct SpreadSubsetStatus {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "times")]
     pub deleting_pods: BTreeMap<String, Timestamp>,
-}
-
-/// No schema: whatever a newer API server knows is kept.
-fn anything(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
-}
-
-fn any_list(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "array", "items": { "x-kubernetes-preserve-unknown-fields": true } })
 }
 
 /// At least one.
