@@ -19,6 +19,7 @@ pub mod name;
 pub mod node;
 pub mod node_image;
 pub mod null;
+pub mod owner;
 pub mod path;
 pub mod pod;
 pub mod pod_template;

@@ -11,19 +11,16 @@ use serde_json::Value;
 
 use super::{
     node::CompactMeta,
+    owner,
     pod::Labels,
     shared::{Pool, Text, Weigh},
 };
-use crate::api::{
-    apps::{
-        GROUP,
-        image_pull_job::SandboxConfig,
-        node_image::{
-            ImageSpec, ImageTagSpec, NodeImage, NodeImageSpec, NodeImageStatus, PullPhase, SecretReference,
-            TagPullPolicy,
-        },
+use crate::api::apps::{
+    GROUP,
+    image_pull_job::SandboxConfig,
+    node_image::{
+        ImageSpec, ImageTagSpec, NodeImage, NodeImageSpec, NodeImageStatus, PullPhase, SecretReference, TagPullPolicy,
     },
-    group_of,
 };
 
 /// The compact form of a NodeImage. Its spec can be had back without loss.
@@ -123,7 +120,7 @@ pub struct Owner {
 impl Owner {
     /// Whether it is an ImagePullJob, in whatever version.
     pub fn is_job(&self) -> bool {
-        self.kind == "ImagePullJob" && group_of(&self.api_version) == GROUP
+        owner::is_kind((&self.api_version, &self.kind), (GROUP, "ImagePullJob"))
     }
 }
 

@@ -26,7 +26,10 @@ mod wire;
 pub use labels::Labels;
 pub use notes::{OverrideNotes, SpreadNote};
 
-use super::shared::{Text, Weigh};
+use super::{
+    owner,
+    shared::{Text, Weigh},
+};
 use crate::api::{apps, group_of};
 
 /// The compact form of a Pod: some 300 bytes, and what is behind them. What all Pods of a workload have in common is held
@@ -191,7 +194,7 @@ pub struct Owner {
 impl Owner {
     /// Whether it is of this group and kind, in whatever version.
     pub fn is(&self, group: &str, kind: &str) -> bool {
-        self.kind == kind && group_of(&self.api_version) == group
+        owner::is_kind((&self.api_version, &self.kind), (group, kind))
     }
 }
 

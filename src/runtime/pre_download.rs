@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use super::{apply::code, clock, lock, pod_control::PodControl, stored::only};
 use crate::{
-    api::labels,
+    api::{apps, labels},
     domain::workload::{
         owner::OwnerRef,
         pre_download::{self as rules, Decision},
     },
-    k8s::revision,
+    k8s::{owner::controller_of, revision},
 };
 
 /// After a failure.
@@ -233,8 +233,7 @@ impl PreDownloads {
     }
 
     fn controller_of(&self, job: &PartialObjectMeta<DynamicObject>) -> Option<String> {
-        let mut owners = job.metadata.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
-        owners.find(|owner| owner.kind == self.kind).map(|owner| owner.uid.clone())
+        controller_of(&job.metadata, (apps::GROUP, self.kind)).map(|owner| owner.uid.clone())
     }
 
     fn jobs(&self, namespace: &str) -> Api<DynamicObject> {

@@ -13,12 +13,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::{
-    api::{apps, group_of},
+    api::apps,
     controllers::{Context, owned_text},
     domain::kinds::cron_job::{
         plan::{CronChild, JobEnd},
         spec::JobKind,
     },
+    k8s::owner,
     runtime::watches::{ObjectKey, StoreIndex},
 };
 
@@ -44,7 +45,7 @@ pub(super) const BY_CRON: StoreIndex<Child> = StoreIndex::new("AdvancedCronJob",
 
 /// Whether an AdvancedCronJob controls it, in whatever version.
 fn is_ours(owner: &OwnerReference) -> bool {
-    owner.controller == Some(true) && owner.kind == "AdvancedCronJob" && group_of(&owner.api_version) == apps::GROUP
+    owner.controller == Some(true) && owner::is_of(owner, (apps::GROUP, "AdvancedCronJob"))
 }
 
 impl Child {

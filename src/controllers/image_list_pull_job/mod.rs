@@ -22,6 +22,7 @@ use super::{Context, Registration, Runner, Started, lock, owned_text};
 use crate::{
     api::{
         apps::{
+            self,
             image_list_pull_job::{ImageListPullJob, ImageListPullJobStatus},
             image_pull_job::ImagePullJob,
         },
@@ -33,6 +34,7 @@ use crate::{
         list_spec::ListSpec,
     },
     k8s::{
+        owner::controller_of,
         rbac::Rule,
         time::{Now, Sighting},
     },
@@ -95,15 +97,16 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 /// Jobs by their list.
 const BY_LIST: StoreIndex<ImagePullJob> = StoreIndex::new("list", list_of);
 
+/// Group and kind, as owner references name them.
+const KIND: (&str, &str) = (apps::GROUP, "ImageListPullJob");
+
 fn list_of(job: &ImagePullJob) -> Option<String> {
-    let mut owners = job.metadata.owner_references.iter().flatten();
-    let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == "ImageListPullJob")?;
+    let owner = controller_of(&job.metadata, KIND)?;
     Some(owned_text(job.metadata.namespace.as_deref().unwrap_or_default(), &owner.uid))
 }
 
 fn list_key(job: &ImagePullJob) -> Option<ObjectKey> {
-    let mut owners = job.metadata.owner_references.iter().flatten();
-    let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == "ImageListPullJob")?;
+    let owner = controller_of(&job.metadata, KIND)?;
     Some(ObjectKey::new(job.metadata.namespace.as_deref().unwrap_or_default(), &owner.name))
 }
 
@@ -280,7 +283,7 @@ impl Controller {
                 Err(error) if code(&error) == Some(409) => {
                     // Made by a process before this one, or somebody else's of that name.
                     if let Some(found) = api.get_opt(name).await? {
-                        if list_of(&found) == list.metadata.uid {
+                        if controller_of(&found.metadata, KIND).map(|owner| &owner.uid) == list.metadata.uid.as_ref() {
                             self.jobs.upsert(found);
                         } else {
                             let why = format!("ImagePullJob {name} is there already and belongs to somebody else");

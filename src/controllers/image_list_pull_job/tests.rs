@@ -306,6 +306,28 @@ async fn somebody_elses_job_of_that_name_is_left_alone() {
     assert_eq!(world.jobs()[0]["metadata"]["ownerReferences"], json!([]));
 }
 
+#[tokio::test]
+async fn a_job_that_a_process_before_this_one_made_is_taken_over() {
+    let world = World::new();
+    world.put(json!({"images": ["a:1"]}));
+    world.settle().await;
+    let key = ObjectKey::new("ns", world.jobs()[0]["metadata"]["name"].as_str().unwrap());
+    world.controller.jobs.remove(&key, None);
+    world.controller.reconcile(&ObjectKey::new("ns", "list")).await.unwrap();
+    assert!(world.controller.jobs.get(&key).is_some());
+}
+
+#[test]
+fn a_list_of_another_group_has_no_jobs_here() {
+    for (api_version, wanted) in [("apps.kruise.io/v1alpha1", true), ("apps.kruise.io.x/v1", false)] {
+        let owner = json!({"apiVersion": api_version, "kind": "ImageListPullJob", "name": "list", "uid": "l", "controller": true});
+        let job = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "spec": {"image": "a:1"},
+            "metadata": {"name": "a", "namespace": "ns", "ownerReferences": [owner]}});
+        let job: ImagePullJob = serde_json::from_value(job).unwrap();
+        assert_eq!((list_of(&job).is_some(), list_key(&job).is_some()), (wanted, wanted), "{api_version}");
+    }
+}
+
 /// What a pass notes after the watch has told of the deletion would be kept for ever.
 #[tokio::test]
 async fn nothing_is_remembered_of_one_that_was_deleted_during_a_pass() {

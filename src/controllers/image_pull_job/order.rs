@@ -7,10 +7,7 @@ use kube::Api;
 
 use super::{Controller, lock};
 use crate::{
-    api::{
-        apps::{self, clone_set::CloneSet, image_pull_job::ImagePullJob, stateful_set::StatefulSet},
-        group_of,
-    },
+    api::apps::{self, clone_set::CloneSet, image_pull_job::ImagePullJob, stateful_set::StatefulSet},
     domain::{
         kinds::{
             clone_set,
@@ -22,7 +19,7 @@ use crate::{
         },
         workload::{pod_order::PodOrder, rollout::Invalid},
     },
-    k8s::name::is_dns_subdomain,
+    k8s::{name::is_dns_subdomain, owner::is_of},
     runtime::watches::ObjectKey,
 };
 
@@ -37,12 +34,11 @@ impl OwnerKind {
     fn of(owner: &OwnerReference) -> Option<Self> {
         // The name is anybody's text, and becomes part of a URL.
         let can_exist = is_dns_subdomain(&owner.name);
-        let is_ours = owner.controller == Some(true) && group_of(&owner.api_version) == apps::GROUP;
-        match owner.kind.as_str() {
-            "CloneSet" if is_ours && can_exist => Some(Self::CloneSet),
-            "StatefulSet" if is_ours && can_exist => Some(Self::StatefulSet),
-            _ => None,
+        if owner.controller != Some(true) || !can_exist {
+            return None;
         }
+        let kinds = [("CloneSet", Self::CloneSet), ("StatefulSet", Self::StatefulSet)];
+        kinds.into_iter().find_map(|(kind, known)| is_of(owner, (apps::GROUP, kind)).then_some(known))
     }
 }
 

@@ -20,10 +20,10 @@ use crate::{
             ContainerRecreateRequest, ContainerRecreateRequestSpec, FailurePolicy, RecreateContainer, RecreateStrategy,
         },
         feature_gates::gate,
-        group_of, labels,
+        labels,
     },
     domain::pod::sidecar_terminator::{self, TerminatorStep},
-    k8s::{pod::PodView, rbac::Rule, time::rfc3339},
+    k8s::{owner::is_of, pod::PodView, rbac::Rule, time::rfc3339},
     runtime::{
         apply::{code, is_refusal},
         clock,
@@ -62,7 +62,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Requests by the UID of the Pod that owns them.
 const BY_POD: StoreIndex<ContainerRecreateRequest> = StoreIndex::new("pod", |request| {
     let mut owners = request.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.kind == "Pod" && group_of(&owner.api_version).is_empty()).map(|owner| owner.uid.clone())
+    owners.find(|owner| is_of(owner, ("", "Pod"))).map(|owner| owner.uid.clone())
 });
 /// Requests by the UID of the Pod whose containers they restart.
 const BY_RESTARTED_POD: StoreIndex<ContainerRecreateRequest> =

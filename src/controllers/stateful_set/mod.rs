@@ -20,7 +20,6 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, Resource, runtime::watcher::Config};
 use serde_json::Value;
 
@@ -42,7 +41,7 @@ use crate::{
         },
         workload::{owner::OwnerRef, turns::Turns},
     },
-    k8s::{claim::SizedClaim, pod::PodView, rbac::Rule, revision},
+    k8s::{claim::SizedClaim, owner, pod::PodView, rbac::Rule, revision},
     runtime::{
         claim_control::ClaimControl,
         guarded::Guarded,
@@ -87,8 +86,7 @@ const NAME: &str = "statefulset-controller";
 const BY_NAMESPACE: StoreIndex<Packed<StatefulSet>> = StoreIndex::namespace();
 /// Claims that go with a StatefulSet.
 const BY_SET: StoreIndex<SizedClaim> = StoreIndex::new("set", |claim| {
-    let is_set = |owner: &&OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with(apps::GROUP);
-    claim.owners().iter().find(is_set).map(|owner| owner.uid.clone())
+    claim.owners().iter().find(|owner| owner::is_of(owner, KIND)).map(|owner| owner.uid.clone())
 });
 /// Group and kind, as owner references name them.
 const KIND: (&str, &str) = (apps::GROUP, "StatefulSet");

@@ -17,7 +17,7 @@ use crate::{
         kinds::united_deployment::{child::ChildSeen, spec::ChildKind},
         workload::owner::OwnerRef,
     },
-    k8s::pod::Owner,
+    k8s::{owner, pod::Owner},
     runtime::watches::{Change, ObjectKey, Store, StoreIndex},
 };
 
@@ -89,8 +89,7 @@ impl<K: OfKind> Resource for Child<K> {
 
 /// The UnitedDeployment that controls an object.
 fn united_owner(metadata: &ObjectMeta) -> Option<&OwnerReference> {
-    let owner = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-    (owner.kind == "UnitedDeployment" && group_of(&owner.api_version) == apps::GROUP).then_some(owner)
+    owner::controller_of(metadata, (apps::GROUP, "UnitedDeployment"))
 }
 
 /// The key of the UnitedDeployment that controls an object.

@@ -19,13 +19,14 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        apps::strategies::UpdateType,
+        apps::{self, strategies::UpdateType},
         feature_gates::{FeatureGates, gate},
     },
     domain::{pod::inplace, workload::rollout::DEFAULT_MAX_UNAVAILABLE},
     k8s::{
         account::{self, MANAGER},
         name::ObjectName,
+        owner::is_kind,
         rbac::Rule,
     },
     webhook::{
@@ -90,7 +91,10 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 
 fn is_of_united(object: &Value) -> bool {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let is_it = |owner: &Value| owner["controller"] == true && owner["kind"] == "UnitedDeployment";
+    let is_it = |owner: &Value| {
+        let text = |key: &str| owner[key].as_str().unwrap_or_default();
+        owner["controller"] == true && is_kind((text("apiVersion"), text("kind")), (apps::GROUP, "UnitedDeployment"))
+    };
     owners.into_iter().flatten().any(is_it)
 }
 

@@ -39,6 +39,20 @@ fn defaulted(body: &Value) -> Value {
     answer
 }
 
+#[test]
+fn only_a_united_deployment_of_ours_counts() {
+    for (api_version, controls, want) in [
+        ("apps.kruise.io/v1alpha1", true, true),
+        ("apps.kruise.io/v1alpha1", false, false),
+        ("example.com/v1", true, false),
+    ] {
+        let owner = json!({"apiVersion": api_version, "kind": "UnitedDeployment", "controller": controls});
+        let object = json!({"metadata": {"ownerReferences": [owner]}});
+        assert_eq!(is_of_united(&object), want, "{api_version} {controls}");
+    }
+    assert!(!is_of_united(&json!({})));
+}
+
 /// Everything but the reads.
 fn decide_with(
     gates: &FeatureGates,
