@@ -11,6 +11,11 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 
+use crate::api::apps::strategies::{
+    BroadcastFailure, ClaimUpdateType, PodManagementPolicy, PodUpdatePolicy, RollingUpdateType, SetUpdateType,
+    SidecarUpdateType, UpdateType,
+};
+
 mod circles;
 mod makefile;
 mod specs;
@@ -914,6 +919,44 @@ fn paths_of_the_api_are_built_in_one_place() {
         }
     }
     assert_none(problems, "Build paths with `k8s::path`, which percent-encodes every segment.");
+}
+
+/// Literals of product code that are values of our update strategies, in modules other than that of their types.
+fn spelled_values(path: &str, code: &str) -> Vec<String> {
+    const SPELLED: [&[&str]; 8] = [
+        UpdateType::SPELLED,
+        SetUpdateType::SPELLED,
+        SidecarUpdateType::SPELLED,
+        BroadcastFailure::SPELLED,
+        PodManagementPolicy::SPELLED,
+        PodUpdatePolicy::SPELLED,
+        RollingUpdateType::SPELLED,
+        ClaimUpdateType::SPELLED,
+    ];
+    // Deployments and DaemonSets of Kubernetes have the first one, events say the others, which are words.
+    const OTHERS: [&str; 5] = ["RollingUpdate", "Continue", "Pause", "Standard", "Parallel"];
+    if path == "api/apps/strategies.rs" {
+        return Vec::new();
+    }
+    let values: BTreeSet<&str> = SPELLED.into_iter().flatten().copied().filter(|v| !OTHERS.contains(v)).collect();
+    let code = product(code);
+    let lines = code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let spells = |line: &str| values.iter().any(|value| line.contains(&format!("\"{value}\"")));
+    let found = lines.filter(|(_, line)| spells(line));
+    found.map(|(number, line)| format!("src/{path}:{}: {}", number + 1, line.trim())).collect()
+}
+
+#[test]
+fn values_of_strategies_are_spelled_in_one_place() {
+    let mut problems = BTreeSet::new();
+    for source in sources().iter().filter(|source| !source.path.contains("tests")) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(&source.path);
+        problems.extend(spelled_values(&source.path, &fs::read_to_string(file).unwrap()));
+    }
+    assert_none(problems, "Use the types of api::apps::strategies.");
+    let planted = format!("fn f(t: &str) -> bool {{ t == \"{}\" }}", UpdateType::OnDelete.as_str());
+    assert_eq!(spelled_values("a/b.rs", &planted).len(), 1);
+    assert!(spelled_values("a/b.rs", &format!("#[cfg(test)]\nmod tests {{\n    {planted}\n}}")).is_empty());
 }
 
 /// E31 of SidecarSet: private keys are in the Secret and in memory alone.

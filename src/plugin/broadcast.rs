@@ -30,11 +30,15 @@ use super::{
     view::{Format, View, print, print_objects, report},
     workloads::DryRun,
 };
-use crate::{api::labels, k8s::name::is_dns_label, runtime::clock};
+use crate::{
+    api::{apps::strategies::BroadcastFailure, labels},
+    k8s::name::is_dns_label,
+    runtime::clock,
+};
 
 /// How long a job is kept after its end, where the user does not say.
 const TTL: &str = "1h";
-const FAILURE_POLICIES: [&str; 2] = ["Continue", "FailFast"];
+const FAILURE_POLICIES: [&str; 2] = [BroadcastFailure::Continue.as_str(), BroadcastFailure::FailFast.as_str()];
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 
 /// Run a command once on each node, by a BroadcastJob, and show how it ends on each of them.
@@ -78,7 +82,7 @@ pub(super) struct BroadcastArgs {
     #[arg(long, value_name = "COUNT|PERCENT", value_parser = request::max_unavailable)]
     parallelism: Option<String>,
     /// When the command fails on a node: Continue with the others, or FailFast and stop them.
-    #[arg(long, value_name = "POLICY", default_value = "Continue", ignore_case = true,
+    #[arg(long, value_name = "POLICY", default_value = FAILURE_POLICIES[0], ignore_case = true,
         value_parser = PossibleValuesParser::new(FAILURE_POLICIES))]
     failure_policy: String,
     /// Stop it on all nodes where it has not ended after this time, for example 10m.

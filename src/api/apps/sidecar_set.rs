@@ -22,7 +22,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::clone_set::{PriorityStrategy, ScatterTerm};
+use super::{
+    clone_set::{PriorityStrategy, ScatterTerm},
+    strategies::SidecarUpdateType,
+};
 use crate::conditions;
 
 /// What a SidecarSet should be.
@@ -275,9 +278,9 @@ pub struct ResourceExpression {
 }
 
 /// Value of [`SidecarSetUpdateStrategy::type_`]: Pods get to another image in place.
-pub const ROLLING_UPDATE: &str = "RollingUpdate";
+pub const ROLLING_UPDATE: &str = SidecarUpdateType::RollingUpdate.as_str();
 /// Value of [`SidecarSetUpdateStrategy::type_`]: Pods stay as they are.
-pub const NOT_UPDATE: &str = "NotUpdate";
+pub const NOT_UPDATE: &str = SidecarUpdateType::NotUpdate.as_str();
 
 /// How Pods that are there get to another image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

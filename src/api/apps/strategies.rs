@@ -69,6 +69,16 @@ values! {
 }
 
 values! {
+    /// `spec.updateStrategy.type` of a SidecarSet: whether Pods that are there get to another image.
+    SidecarUpdateType {
+        /// In place.
+        RollingUpdate,
+        /// They stay as they are.
+        NotUpdate,
+    }
+}
+
+values! {
     /// `spec.completionPolicy.type` of a BroadcastJob: whether it ends.
     BroadcastCompletion {
         /// When the Pod of each node has ended.

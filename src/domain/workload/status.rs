@@ -4,7 +4,10 @@
 use jiff::Timestamp;
 
 pub use crate::k8s::conditions::{KSTATUS, READY, RECONCILING, STALLED};
-use crate::k8s::{conditions::of_kstatus, time::whole_seconds};
+use crate::{
+    api::apps::strategies::SetUpdateType,
+    k8s::{conditions::of_kstatus, time::whole_seconds},
+};
 
 /// Reason of Ready: all Pods are updated and available.
 pub const AVAILABLE: &str = "Available";
@@ -12,6 +15,8 @@ pub const AVAILABLE: &str = "Available";
 pub const SELECTOR: &str = "Selector";
 /// Reason of Ready: a partition keeps Pods on old revisions.
 pub const PARTITION: &str = "Partition";
+/// Reason of Ready: Pods on old revisions are left to whoever deletes them.
+pub const ON_DELETE: &str = SetUpdateType::OnDelete.as_str();
 
 /// How far a workload is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,10 @@ use super::{
     target::Kind,
 };
 use crate::{
-    api::{apps, group_of},
+    api::{
+        apps::{self, strategies::UpdateType},
+        group_of,
+    },
     k8s::{int_or_percent::IntOrPercent, time::rfc3339},
 };
 
@@ -477,17 +480,19 @@ pub fn restart(object: &Value, now: Timestamp) -> Result<(Write, Option<String>)
     }
     let change = json!({ "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: now } } } } });
     let policy = Rolls::of(object).map_or("/spec/updateStrategy/type", |rolls| rolls.policy);
-    let warning = match object.text(policy) {
-        in_place @ ("InPlaceIfPossible" | "InPlaceOnly") => Some(format!(
+    // Every kind spells it as a CloneSet does.
+    let in_place = UpdateType::parse(object.text(policy)).filter(|how| how.is_in_place()).map(UpdateType::as_str);
+    let warning = match in_place {
+        Some(in_place) => Some(format!(
             "{} is {in_place}: Pods take over a new annotation without restarting anything; \
              to restart their containers: kubectl kruise restart {}",
             policy.trim_start_matches("/spec/").replace('/', "."),
             short(object)
         )),
-        _ if object.text("/spec/updateStrategy/type") == "OnDelete" => {
+        None if object.text("/spec/updateStrategy/type") == UpdateType::OnDelete.as_str() => {
             Some("updateStrategy.type is OnDelete: a Pod is replaced when somebody deletes it, not by this".to_owned())
         }
-        _ => None,
+        None => None,
     };
     Ok((Write::merge(object, change), warning))
 }

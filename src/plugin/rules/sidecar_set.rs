@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{JsonPointer, is_active, table::columns};
 use crate::{
-    api::labels::SIDECAR_SETS_LEFT_OUT,
+    api::{apps::sidecar_set::NOT_UPDATE, labels::SIDECAR_SETS_LEFT_OUT},
     domain::kinds::sidecar_set::{
         notes::{self, PodNotes},
         pod::{self, NotUpgradable, SidecarPod},
@@ -126,7 +126,7 @@ fn why_uninjected(set: &Value, annotations: &Map<String, Value>, pod: &Value) ->
 
 fn why_outdated(set: &Value) -> &'static str {
     let strategy = |field: &str| set.pointer(&format!("/spec/updateStrategy/{field}"));
-    if strategy("type").is_some_and(|kind| kind == "NotUpdate") {
+    if strategy("type").is_some_and(|kind| kind == NOT_UPDATE) {
         return "the SidecarSet updates no Pods";
     }
     if strategy("paused") == Some(&Value::Bool(true)) {

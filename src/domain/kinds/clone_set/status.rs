@@ -24,8 +24,6 @@ pub const PROGRESSING: &str = "Progressing";
 const RUNNING: &str = "CloneSetUpdated";
 /// Reason of [`PROGRESSING`] after the deadline.
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
-/// Reason of Ready while Pods on old revisions are left to whoever deletes them.
-const ON_DELETE: &str = UpdateType::OnDelete.as_str();
 
 /// What happened in the pass.
 #[derive(Clone, Debug, Default)]
@@ -118,7 +116,7 @@ fn how_far(spec: &Spec, status: &CloneSetStatus, outcome: &Outcome) -> Progress 
     match () {
         () if updated == replicas => Progress::Available,
         () if spec.is_paused => held("Paused", "the update is paused"),
-        () if is_left_to_deletions(spec, status) => held(ON_DELETE, "Pods are updated when they are deleted"),
+        () if is_left_to_deletions(spec, status) => held(kstatus::ON_DELETE, "Pods are updated when they are deleted"),
         () if updated < expected => {
             waiting("Progressing", format!("{updated} of {expected} Pods are updated and available"))
         }
@@ -251,7 +249,7 @@ fn progress(
     let is_held = is_left_to_deletions(spec, status);
     // By the counts of the pass before, or by what it said of an older spec.
     let was_held = old.is_some_and(|old| is_left_to_deletions(spec, old))
-        || status.conditions.iter().any(|c| c.type_ == kstatus::READY && c.reason == ON_DELETE);
+        || status.conditions.iter().any(|c| c.type_ == kstatus::READY && c.reason == kstatus::ON_DELETE);
     let begins = got_further || (was_held && !is_held);
     let since = before.as_ref().filter(|_| !begins).and_then(|c| c.last_update_time).unwrap_or(now);
     let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());

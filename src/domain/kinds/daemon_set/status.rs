@@ -5,7 +5,7 @@ use super::{
     spec::Numbers,
 };
 use crate::domain::workload::{
-    status::{PARTITION, Progress, SELECTOR},
+    status::{ON_DELETE, PARTITION, Progress, SELECTOR},
     steps::Wait,
 };
 
@@ -67,7 +67,7 @@ pub fn progress(observed: &Observed<'_>, counts: &Counts, plan: &Outline) -> Pro
     }
     let Numbers { partition, .. } = spec.numbers(usize::try_from(counts.desired).unwrap_or(0));
     match (spec.is_rolling, spec.rolling.paused, partition) {
-        (false, ..) => Progress::held("OnDelete", "Pods are updated when they are deleted"),
+        (false, ..) => Progress::held(ON_DELETE, "Pods are updated when they are deleted"),
         (true, true, _) => Progress::held("Paused", "the update is paused"),
         (true, false, 0) => Progress::held(SELECTOR, "rollingUpdate.selector keeps Pods on old revisions"),
         (true, false, _) => Progress::held(PARTITION, "the partition keeps nodes on old revisions, or without a Pod"),

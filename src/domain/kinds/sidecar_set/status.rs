@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::plan::{Held, MOST_NAMES, Named, Plan};
 use crate::{
-    api::apps::sidecar_set::SidecarSetStatus,
+    api::apps::sidecar_set::{NOT_UPDATE, SidecarSetStatus},
     domain::workload::status::{self, Progress},
 };
 
@@ -146,7 +146,7 @@ fn progress(plan: &Plan, facts: &Facts<'_>) -> Progress {
 
 fn held_by(held: Held, pods: usize) -> Progress {
     let (reason, why) = match held {
-        Held::NotUpdate => ("NotUpdate", "the type of the update is NotUpdate"),
+        Held::NotUpdate => (NOT_UPDATE, "the type of the update is NotUpdate"),
         Held::Paused => ("Paused", "the update is paused"),
         Held::Selector => (status::SELECTOR, "the selector of the update does not fit them"),
         Held::Partition => (status::PARTITION, "the partition keeps them"),

@@ -15,13 +15,19 @@ use super::{
     plan::{Action, Creation, Observed, Plan},
     pod::{Pod, Slot},
 };
-use crate::domain::{
-    pod::{
-        lifecycle::{LifecycleRules as _, State},
-        order::Phase,
+use crate::{
+    api::apps::strategies::PodManagementPolicy,
+    domain::{
+        pod::{
+            lifecycle::{LifecycleRules as _, State},
+            order::Phase,
+        },
+        workload::steps::{self, PodAction, Wait},
     },
-    workload::steps::{self, PodAction, Wait},
 };
+
+/// Why a Pod waits for its turn.
+const IN_ORDER: &str = PodManagementPolicy::OrderedReady.as_str();
 
 /// Adds to the plan. True: OrderedReady, and Pods are being created or deleted, or a surplus Pod is not gone yet: updates of
 /// healthy Pods wait for that.
@@ -50,7 +56,7 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         if pod.is_terminating {
             plan.wait("PodTerminating", || terminating(pod));
         } else if let Some(lowest) = lowest_down.filter(|lowest| stops_for(observed, pod, lowest)) {
-            plan.wait("OrderedReady", || {
+            plan.wait(IN_ORDER, || {
                 format!(
                     "Pod {} is surplus and is deleted when it is available: Pod {} is not available either",
                     pod.name, lowest.name
@@ -228,7 +234,7 @@ fn postpone(pod: &str, blocker: Option<&str>, for_order: bool, plan: &mut Plan) 
         None => format!("Pod {pod} is made when others are available"),
     };
     if for_order {
-        plan.wait("OrderedReady", || message);
+        plan.wait(IN_ORDER, || message);
     } else {
         plan.limited.get_or_insert_with(|| message.clone());
         plan.wait("ScaleUpLimited", || message);

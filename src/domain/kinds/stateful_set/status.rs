@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     domain::workload::{
-        status::{PARTITION, Progress},
+        status::{ON_DELETE, PARTITION, Progress},
         steps::Wait,
     },
     k8s::claim::SizedClaim,
@@ -102,7 +102,7 @@ pub fn progress(spec: &Spec, counts: &Counts, plan: &Plan) -> Progress {
     }
     match (plan.is_held, &spec.update) {
         (false, _) => Progress::Available,
-        (true, Update::OnDelete) => Progress::held("OnDelete", "Pods are updated when they are deleted"),
+        (true, Update::OnDelete) => Progress::held(ON_DELETE, "Pods are updated when they are deleted"),
         (true, Update::Rolling(rolling)) if rolling.paused => Progress::held("Paused", "the update is paused"),
         (true, Update::Rolling(_)) => Progress::held(PARTITION, "the partition keeps Pods on the current revision"),
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::spec::{ChildKind, SubsetSpec, UnitedSpec};
 use crate::{
-    api::labels,
+    api::{apps::strategies::SetUpdateType, labels},
     domain::workload::{owner::OwnerRef, subset::require_in_each},
     k8s::{
         invalid::{Invalid, InvalidField},
@@ -125,7 +125,7 @@ fn child_spec(
             if let Some(strategy) =
                 strategy.filter(|strategy| strategy.get("type").is_none_or(|t| t == "" || t.is_null()))
             {
-                strategy.insert("type".into(), "RollingUpdate".into());
+                strategy.insert("type".into(), SetUpdateType::RollingUpdate.as_str().into());
             }
         }
     }
@@ -138,7 +138,7 @@ fn child_spec(
 /// Whether a workload rolls out by itself: a StatefulSet that updates when Pods are deleted has no partition.
 pub fn rolls(kind: ChildKind, spec: &Map<String, Value>) -> bool {
     let type_ = spec.get("updateStrategy").and_then(|strategy| strategy.get("type")).and_then(Value::as_str);
-    !kind.has_ordinals() || matches!(type_, None | Some("" | "RollingUpdate"))
+    !kind.has_ordinals() || SetUpdateType::parse(type_.unwrap_or_default()) == Some(SetUpdateType::RollingUpdate)
 }
 
 /// The Pod template of a subset.

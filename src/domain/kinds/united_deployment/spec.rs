@@ -13,6 +13,7 @@ use crate::{
     domain::workload::{
         allocation::AllocationMode,
         rollout::{DEFAULT_MAX_UNAVAILABLE, at_least_one, number},
+        status::ON_DELETE,
     },
     k8s::{
         canonical_json,
@@ -212,8 +213,8 @@ impl ChildTemplate {
         if is_paused {
             return Some(("Paused", "the template is paused; Pods stay on the current revision"));
         }
-        let is_on_delete = self.kind != ChildKind::Deployment && text("/updateStrategy/type") == Some("OnDelete");
-        is_on_delete.then_some(("OnDelete", "Pods are updated when they are deleted (updateStrategy.type OnDelete)"))
+        let is_on_delete = self.kind != ChildKind::Deployment && text("/updateStrategy/type") == Some(ON_DELETE);
+        is_on_delete.then_some((ON_DELETE, "Pods are updated when they are deleted (updateStrategy.type OnDelete)"))
     }
 
     /// Its own maxUnavailable, out of so many.

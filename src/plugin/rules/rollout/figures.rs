@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::{
+    api::apps::{sidecar_set::NOT_UPDATE, strategies::SetUpdateType},
     domain::{
         kinds::{daemon_set::spec::nodes_kept_old, sidecar_set::spec::Spec},
         workload::{
@@ -34,7 +35,7 @@ pub(super) struct Figures {
 }
 
 fn held_by_type(object: &Value) -> Option<String> {
-    let is_on_delete = object.text("/spec/updateStrategy/type") == "OnDelete";
+    let is_on_delete = object.text("/spec/updateStrategy/type") == SetUpdateType::OnDelete.as_str();
     is_on_delete.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
 }
 
@@ -113,7 +114,7 @@ pub(super) fn sidecar_set(object: &Value) -> Figures {
     // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
     let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), AVAILABLE | SELECTOR));
     let held = match (ready, waits) {
-        (Some(ready), _) if matches!(ready.text("/reason"), "NotUpdate" | "NotUpgradable") => {
+        (Some(ready), _) if matches!(ready.text("/reason"), NOT_UPDATE | "NotUpgradable") => {
             Some(ready.text("/message").to_owned())
         }
         (_, Some(waits)) if matches!(waits.text("/reason"), "BudgetRefused" | "FailedUpdatePod") => {

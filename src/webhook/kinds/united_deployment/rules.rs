@@ -5,7 +5,13 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::{
-    api::{apps::united_deployment::UnitedDeployment, labels},
+    api::{
+        apps::{
+            strategies::{PodManagementPolicy, SetUpdateType},
+            united_deployment::UnitedDeployment,
+        },
+        labels,
+    },
     domain::{
         kinds::united_deployment::spec::{self, ChildKind, MOST_SUBSETS, UnitedSpec},
         workload::allocation::{AllocationMode, AllocationSubset, allocate},
@@ -260,7 +266,7 @@ fn budget(found: &mut Findings, text: &str, child: Option<(ChildKind, &Object)>)
             "not allowed with the strategy Recreate, which takes a whole subset out of service; want RollingUpdate",
         );
     }
-    if kind.has_ordinals() && type_("/updateStrategy/type") == Some("OnDelete") {
+    if kind.has_ordinals() && type_("/updateStrategy/type") == Some(SetUpdateType::OnDelete.as_str()) {
         found.warnings.push(format!("{field}: with the strategy OnDelete nothing is rolled out, so it does nothing"));
     }
 }
@@ -327,7 +333,8 @@ pub(super) fn unchanged(old: &Value, new: &Value, found: &mut Findings) {
     if old.kind != new.kind || !new.kind.has_ordinals() {
         return;
     }
-    for (key, default) in [("serviceName", ""), ("podManagementPolicy", "OrderedReady"), ("volumeClaimTemplates", "")] {
+    let in_order = PodManagementPolicy::OrderedReady.as_str();
+    for (key, default) in [("serviceName", ""), ("podManagementPolicy", in_order), ("volumeClaimTemplates", "")] {
         // Clients in Go write a name that is empty, others leave it out.
         let of = |spec: &Object| match spec.get(key) {
             Some(value) if !value.is_null() && value != "" => value.clone(),
