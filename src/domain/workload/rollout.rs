@@ -1,5 +1,5 @@
-//! Numbers of a roll-out: what `maxUnavailable`, `maxSurge` and `partition` mean for so many Pods. Rounding and defaults
-//! have their one home here.
+//! Numbers of a roll-out: what `maxUnavailable`, `maxSurge` and `partition` mean for so many Pods, in controllers and in admission.
+//! A kind whose numbers OpenKruise rounds in another way, as DaemonSet, SidecarSet and WorkloadRestart, does so in its `spec.rs`.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -40,9 +40,19 @@ pub fn keeps_old(partition: IntOrPercent) -> bool {
 /// `maxUnavailable` and `maxSurge` as numbers. Without surge a part of a Pod may be unavailable, with surge it may not; a
 /// paused roll-out has no surge.
 pub fn limits(max_unavailable: IntOrPercent, max_surge: IntOrPercent, replicas: i32, paused: bool) -> (i32, i32) {
-    let surge = if paused { 0 } else { max_surge.resolve(replicas, Round::Up) };
+    let surge = if paused { 0 } else { self::surge(max_surge, replicas) };
     let round = if surge == 0 { Round::Up } else { Round::Down };
     (max_unavailable.resolve(replicas, round), surge)
+}
+
+/// `maxSurge` as a number: a part of a Pod is one.
+pub fn surge(max_surge: IntOrPercent, replicas: i32) -> i32 {
+    max_surge.resolve(replicas, Round::Up)
+}
+
+/// How many Pods may be unavailable while Pods are added: a part of a Pod is one.
+pub fn scale_limit(max_unavailable: IntOrPercent, replicas: i32) -> i32 {
+    max_unavailable.resolve(replicas, Round::Up)
 }
 
 /// `maxUnavailable` of a kind without surge whose roll-out never comes to a stop because of it: at least 1, a part of a
@@ -92,6 +102,7 @@ mod tests {
         assert_eq!(limits(DEFAULT_MAX_UNAVAILABLE, IntOrPercent::Int(0), 3, false), (1, 0));
         assert_eq!(limits(DEFAULT_MAX_UNAVAILABLE, percent(20.0), 3, false), (0, 1));
         assert_eq!(limits(DEFAULT_MAX_UNAVAILABLE, percent(20.0), 3, true), (1, 0), "paused");
+        assert_eq!((surge(percent(1.0), 3), scale_limit(percent(1.0), 3), scale_limit(IntOrPercent::Int(0), 3)), (1, 1, 0));
         assert_eq!([1, 9, 10].map(|replicas| at_least_one(DEFAULT_MAX_UNAVAILABLE, replicas)), [1, 1, 2]);
     }
 

@@ -19,7 +19,7 @@ use crate::{
         pod_order::{Base, PodOrder, Priority},
         rollout,
     },
-    k8s::int_or_percent::{IntOrPercent, Round},
+    k8s::int_or_percent::IntOrPercent,
 };
 
 /// `revisionHistoryLimit`, where the spec says nothing.
@@ -93,7 +93,7 @@ impl Spec {
                 scale.max_unavailable.as_ref(),
                 IntOrPercent::Int(i32::MAX),
             )
-            .map(|limit| limit.resolve(replicas, Round::Up)),
+            .map(|limit| rollout::scale_limit(limit, replicas)),
             revision_history_limit: spec.revision_history_limit.unwrap_or(HISTORY),
             min_ready_seconds: spec.min_ready_seconds.max(0),
             lifecycle: spec.lifecycle.clone().unwrap_or_default(),

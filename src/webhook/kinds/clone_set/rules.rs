@@ -9,11 +9,8 @@ use crate::{
         apps::strategies::UpdateType,
         feature_gates::{FeatureGates, gate},
     },
-    domain::workload::rollout::DEFAULT_MAX_UNAVAILABLE,
-    k8s::{
-        int_or_percent::{IntOrPercent, Round},
-        name::is_dns_subdomain,
-    },
+    domain::workload::rollout::{self, DEFAULT_MAX_UNAVAILABLE},
+    k8s::{int_or_percent::IntOrPercent, name::is_dns_subdomain},
     webhook::validate::{Findings, Object, show_text, shown},
 };
 
@@ -69,7 +66,7 @@ fn scale_strategy(found: &mut Findings, spec: &Object, replicas: i32, is_new: bo
     let Some(strategy) = found.object(spec, "spec.", "scaleStrategy") else { return };
     if let Some(limit) = found.share(strategy, AT, "maxUnavailable")
         && replicas > 0
-        && limit.resolve(replicas, Round::Up) == 0
+        && rollout::scale_limit(limit, replicas) == 0
     {
         found.warnings.push(format!("{AT}maxUnavailable: it comes to 0, so no Pod is ever added"));
     }
@@ -108,8 +105,7 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
     let unavailable = if is_given("maxUnavailable") { unavailable } else { Some(DEFAULT_MAX_UNAVAILABLE) };
     let surge = found.share(strategy, AT, "maxSurge");
     let surge = if is_given("maxSurge") { surge } else { Some(IntOrPercent::Int(0)) };
-    let up = |share: IntOrPercent| share.resolve(replicas.max(1), Round::Up);
-    if kind == IN_PLACE_ONLY && surge.is_some_and(|surge| up(surge) > 0) {
+    if kind == IN_PLACE_ONLY && surge.is_some_and(|surge| rollout::surge(surge, replicas.max(1)) > 0) {
         found.deny(
             format!("{AT}maxSurge"),
             format!(
@@ -120,8 +116,7 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
     }
     if let (Some(unavailable), Some(surge)) = (unavailable, surge)
         && replicas > 0
-        && unavailable.resolve(replicas, Round::Up) < 1
-        && surge.resolve(replicas, Round::Up) < 1
+        && let (..1, ..1) = rollout::limits(unavailable, surge, replicas, false)
     {
         found.deny(
             format!("{AT}maxUnavailable"),
