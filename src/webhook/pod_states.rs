@@ -66,7 +66,7 @@ impl PodStates {
     pub fn register(&self, metrics: &Metrics) {
         let help = "New Pods that got what was recorded of the Pod before them";
         metrics.register("kruise_persistent_pod_state_restorations", help, &self.restorations);
-        let help = "New Pods of which nobody could tell whether something is recorded of the Pod before them";
+        let help = "New Pods for which it was not known whether anything is recorded of the Pod before them";
         metrics.register("kruise_persistent_pod_state_unknown", help, &self.unknown);
     }
 

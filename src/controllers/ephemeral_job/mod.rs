@@ -171,7 +171,7 @@ impl Controller {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(job) = self.jobs.get(key) else { return Ok(Requeue::Await) };
         if job.is_deleting() {
-            return self.let_go(key, &job).await;
+            return self.remove_finalizer(key, &job).await;
         }
         self.memories.enter(key, job.uid());
         let now = clock::now();
@@ -221,7 +221,7 @@ impl Controller {
     }
 
     /// OpenKruise's finalizer goes: nothing can be taken out of Pods.
-    async fn let_go(&self, key: &ObjectKey, job: &EphemeralJob) -> kube::Result<Requeue> {
+    async fn remove_finalizer(&self, key: &ObjectKey, job: &EphemeralJob) -> kube::Result<Requeue> {
         let held = job.metadata.finalizers.clone().unwrap_or_default();
         let kept: Vec<&String> = held.iter().filter(|name| *name != labels::EPHEMERAL_JOB_FINALIZER).collect();
         if kept.len() == held.len() {

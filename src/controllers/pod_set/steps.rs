@@ -47,7 +47,7 @@ pub enum PodStep<'a> {
     },
 }
 
-/// What is said of a step beside what came of it.
+/// How the outcome of a step is reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AboutStep {
     /// What it creates, in words; None: it changes or deletes.

@@ -21,7 +21,7 @@ fn missed_message(set: &str, all: usize, is_last: bool) -> String {
         "created without the containers of SidecarSet {set}: the webhook was not asked, or it has left them out and says why in an annotation"
     );
     if is_last && all > MOST_REPORTED {
-        message += &format!("; so were {all} Pods in all, of which no more get an event");
+        message += &format!("; {all} Pods were created without them, and the others get no event");
     }
     message
 }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn the_last_event_about_missed_pods_says_how_many_there_are() {
         for (all, is_last, says) in [
-            (MOST_REPORTED + 1, true, Some("; so were 101 Pods in all, of which no more get an event")),
+            (MOST_REPORTED + 1, true, Some("; 101 Pods were created without them, and the others get no event")),
             (MOST_REPORTED + 1, false, None),
             (MOST_REPORTED, true, None),
         ] {

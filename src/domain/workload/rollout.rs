@@ -102,7 +102,10 @@ mod tests {
         assert_eq!(limits(DEFAULT_MAX_UNAVAILABLE, IntOrPercent::Int(0), 3, false), (1, 0));
         assert_eq!(limits(DEFAULT_MAX_UNAVAILABLE, percent(20.0), 3, false), (0, 1));
         assert_eq!(limits(DEFAULT_MAX_UNAVAILABLE, percent(20.0), 3, true), (1, 0), "paused");
-        assert_eq!((surge(percent(1.0), 3), scale_limit(percent(1.0), 3), scale_limit(IntOrPercent::Int(0), 3)), (1, 1, 0));
+        assert_eq!(
+            (surge(percent(1.0), 3), scale_limit(percent(1.0), 3), scale_limit(IntOrPercent::Int(0), 3)),
+            (1, 1, 0)
+        );
         assert_eq!([1, 9, 10].map(|replicas| at_least_one(DEFAULT_MAX_UNAVAILABLE, replicas)), [1, 1, 2]);
     }
 

@@ -198,8 +198,9 @@ fn applied_spec(object: &Value) -> Option<Object> {
 fn kept_by_v1alpha1(kept: &[&str], object: &Value, gates: Gates) -> Vec<String> {
     let mut defaults = Object::new();
     set_defaults(&mut defaults, gates);
-    let told = kept.iter().filter(|key| object.pointer(&format!("/spec/{key}")) != defaults.get(**key));
-    told.map(|key| format!("spec.{key} is kept: a client of v1alpha1 may not know it; remove it through v1beta1"))
+    let named = kept.iter().filter(|key| object.pointer(&format!("/spec/{key}")) != defaults.get(**key));
+    named
+        .map(|key| format!("spec.{key} is kept: a client of v1alpha1 may not know it; remove it through v1beta1"))
         .collect()
 }
 

@@ -110,11 +110,11 @@ impl External {
         let mut serving: Option<Material> = None;
         let mut events = self.events();
         let mut retry = Retry::new();
-        let (mut told, mut may_look) = (Vec::new(), true);
+        let (mut reported, mut may_look) = (Vec::new(), true);
         loop {
             let pass = self.sync(&mut serving, tls).await.map(|()| RESYNC);
             let wait = retry.wait(pass, "no new certificate is served", &self.problem);
-            may_look = may_look && self.report_missing(&mut told).await;
+            may_look = may_look && self.report_missing(&mut reported).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}
@@ -142,9 +142,9 @@ impl External {
         Ok(())
     }
 
-    /// Reports entries that nobody adds: the manifests have all of them only with the component `external-certs`. `told` is what was
+    /// Reports entries that nobody adds: the manifests have all of them only with the component `external-certs`. `reported` is what was
     /// reported last. False: the registration cannot be read, as with that component, which ships it complete.
-    async fn report_missing(&self, told: &mut Vec<&'static str>) -> bool {
+    async fn report_missing(&self, reported: &mut Vec<&'static str>) -> bool {
         let mut missing = Vec::new();
         for phase in [Phase::Mutating, Phase::Validating] {
             let current = match installation::read(&self.client, phase).await {
@@ -159,14 +159,14 @@ impl External {
             missing.extend(configuration::missing(&current, phase, &self.gates));
         }
         self.metrics.entries_missing.set(i64::try_from(missing.len()).unwrap_or(i64::MAX));
-        if !missing.is_empty() && missing != *told {
+        if !missing.is_empty() && missing != *reported {
             tracing::error!(
                 ?missing,
                 "the webhook configurations lack entries, and with EnableExternalCerts the webhook adds none: apply the component \
                  external-certs (with Helm: externalCerts.enabled=true)"
             );
         }
-        *told = missing;
+        *reported = missing;
         true
     }
 

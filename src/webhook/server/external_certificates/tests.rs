@@ -130,11 +130,11 @@ async fn neither_the_secret_nor_the_registration_is_written_to_serve_a_certifica
 #[tokio::test]
 async fn entries_that_nobody_adds_are_reported_until_they_are_there_or_cannot_be_seen() {
     let (server, external) = from_secret(None);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut look = async |answer: (u16, Value)| {
         *server.registration.lock().unwrap() = answer;
-        let again = external.report_missing(&mut told).await;
-        (again, told.clone(), external.metrics.entries_missing.get())
+        let again = external.report_missing(&mut reported).await;
+        (again, reported.clone(), external.metrics.entries_missing.get())
     };
     let wanted: Vec<&str> = [Phase::Mutating, Phase::Validating]
         .into_iter()
