@@ -96,7 +96,7 @@ pub fn annotate(pod: &Value, markers: &[PodProbeMarker]) -> Admitted {
     let bytes: usize = bytes.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if bytes > MOST_ANNOTATIONS {
         // The API server would refuse the Pod.
-        tracing::warn!(markers = ?names, bytes, "a new Pod gets no note of its probes: its annotations would be too large");
+        tracing::warn!(markers = ?names, bytes, "a new Pod gets no note of its probes: its annotations are too large");
         return Admitted::unchanged();
     }
     Admitted::changed(pod, &wanted)
