@@ -46,7 +46,10 @@ fn controllers_read_normalised_specs() {
         problems.extend(others.map(|field| format!("src/controllers/{path}: {field}")));
     }
     assert!(read > 40, "{read} files");
-    assert_none(problems, "Read the `Spec` of the kind, or give it a function of the stored object like `Spec::hooks_of`.");
+    assert_none(
+        problems,
+        "Read the `Spec` of the kind, or give it a function of the stored object like `Spec::hooks_of`.",
+    );
 }
 
 #[test]

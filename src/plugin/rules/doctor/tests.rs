@@ -288,9 +288,7 @@ fn entries_of_any_configuration_that_nobody_answers_are_named_if_they_are_about_
 #[test]
 fn what_is_not_looked_at_of_other_webhooks_is_said() {
     let plurals = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-    let entry = |group: &str, resource: &str, client: Value| {
-        json!({"name": "e", "clientConfig": client, "rules": [{"apiGroups": [group], "resources": [resource]}]})
-    };
+    let entry = |group: &str, resource: &str, client: Value| json!({"name": "e", "clientConfig": client, "rules": [{"apiGroups": [group], "resources": [resource]}]});
     let url = || json!({"url": "https://x"});
     let service = json!({"service": {"namespace": "other", "name": "s"}});
     let config = |name: &str, entries: Value| json!({"metadata": {"name": name}, "webhooks": entries});
