@@ -255,8 +255,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             }
             // It goes back to where it was: into its update, if one is under way.
             PodAction::CancelDeletion if view.in_place().is_some() => (State::Updating, false),
-            PodAction::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, view), false),
-            PodAction::CancelUpdate => (lifecycle::after_update(hooks, view), false),
+            PodAction::CancelDeletion => (lifecycle::after_cancelled_deletion(hooks, &**view), false),
+            PodAction::CancelUpdate => (lifecycle::after_update(hooks, &**view), false),
             PodAction::AnnounceDeletion => (State::PreparingDelete, false),
             PodAction::AnnounceUpdate { restore } => (State::PreparingUpdate, *restore),
         };
