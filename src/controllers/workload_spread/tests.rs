@@ -55,11 +55,23 @@ fn manager(server: &Arc<Mutex<Server>>, writes: &Arc<Mutex<Vec<String>>>, lives:
     Arc::new(Controller::new(&context))
 }
 
+/// An object of a kind by configuration.
+const DB: &str = "/apis/db.example/v1/namespaces/ns/dbs/db";
+
 /// Evictions delete Pods that are bound to no node: nothing else is ever evicted here.
 fn answer(server: &mut Server, parts: &Parts, body: &[u8]) -> (u16, Value) {
+    if parts.uri.path() == "/apis/db.example" {
+        let served = json!({"groupVersion": "db.example/v1", "version": "v1"});
+        return (200, json!({"kind": "APIGroup", "apiVersion": "v1", "name": "db.example", "versions": [served]}));
+    }
     if parts.uri.path() == "/apis/db.example/v1" {
         let resource = json!({"name": "dbs", "singularName": "", "namespaced": true, "kind": "Db", "verbs": []});
         return (200, json!({"groupVersion": "db.example/v1", "resources": [resource]}));
+    }
+    // It serves the kind, and names the object that it does not have.
+    if parts.uri.path() == DB && !server.objects.contains_key(DB) {
+        let details = json!({"name": "db", "group": "db.example", "kind": "dbs"});
+        return (404, json!({"kind": "Status", "status": "Failure", "code": 404, "details": details}));
     }
     let Some(path) = parts.uri.path().strip_suffix("/eviction").filter(|_| parts.method == Method::POST) else {
         return server.answer(parts, body);
@@ -709,7 +721,6 @@ async fn shortfall_the_creation_and_deletion_of_a_kind_by_configuration_are_noti
     world.put("/api/v1/namespaces/kruise-system/configmaps/kruise-configuration", map);
     let target = json!({"apiVersion": "db.example/v1", "kind": "Db", "name": "db"});
     world.put(&format!("{SPREADS}ws"), spread(json!({"spec": {"targetRef": target}})));
-    let path = "/apis/db.example/v1/namespaces/ns/dbs/db";
     let expect = async |wanted: &str| {
         let Requeue::After(after) = world.settle("ws").await else { panic!("it looks again") };
         assert_eq!(world.reason("ws"), wanted);
@@ -719,9 +730,9 @@ async fn shortfall_the_creation_and_deletion_of_a_kind_by_configuration_are_noti
     expect("Reconciling TargetMissing").await;
     let db = json!({"apiVersion": "db.example/v1", "kind": "Db", "metadata": {"name": "db", "namespace": "ns"},
         "spec": {"replicas": 2}});
-    world.put(path, db);
+    world.put(DB, db);
     expect("Ready Spread").await;
-    lock(&world.server).remove(path);
+    lock(&world.server).remove(DB);
     expect("Reconciling TargetMissing").await;
 }
 
