@@ -13,6 +13,8 @@ struct Known {
     fresh: bool,
     /// Down by a fault.
     struck: bool,
+    /// When the manager took it out of service for an update, while it is.
+    held_since: Option<Timestamp>,
 }
 
 #[derive(Default)]
@@ -51,6 +53,8 @@ pub(super) struct Model {
 
 /// How long a budget may go by an older number of wanted Pods.
 const REPLICAS_LAG: SignedDuration = SignedDuration::from_secs(10);
+/// How long a budget may not have counted an update. Updates do not ask: their feature gate is off by default.
+const UPDATE_LAG: SignedDuration = SignedDuration::from_secs(3);
 
 impl Model {
     /// Before anything has happened. `theirs` is what users are about to do.
@@ -111,7 +115,8 @@ impl Model {
             Event::Pod(uid, now) => {
                 let before = self.pods.remove(uid);
                 let now = (**now).clone();
-                self.pods.insert(uid.clone(), Known { pod: now.clone(), fresh: false, struck: false });
+                self.pods
+                    .insert(uid.clone(), Known { pod: now.clone(), fresh: false, struck: false, held_since: None });
                 match before {
                     None => self.created(&now, &mut wrongs),
                     Some(before) => {
@@ -211,7 +216,8 @@ impl Model {
         if self.budget_observed == 0 || before.fresh || !before.pod.serves() || before.pod.state == "Updating" {
             return;
         }
-        let up = self.count(|k| k.pod.serves() || (k.struck && k.pod.active())) + self.failures;
+        let is_new = |k: &Known| k.held_since.is_some_and(|since| at.duration_since(since) < UPDATE_LAG);
+        let up = self.count(|k| k.pod.serves() || (k.pod.active() && (k.struck || is_new(k)))) + self.failures;
         let now = self.specs.values().next_back().map(|spec| spec.replicas);
         let lately = self.wanted.iter().filter(|(until, _)| at.duration_since(*until) < REPLICAS_LAG);
         let fewest = lately.map(|(_, replicas)| *replicas).chain(now).min().unwrap_or_default();
@@ -228,7 +234,8 @@ impl Model {
     fn changed(&mut self, at: Timestamp, before: Known, now: &Pod, wrongs: &mut Vec<String>) -> Known {
         let min_ready = self.longest_ready();
         let (was, is) = (before.pod.available(at, min_ready), now.available(at, min_ready));
-        let mut known = Known { pod: now.clone(), fresh: before.fresh, struck: before.struck && !is };
+        let held_since = if now.in_service() { None } else { before.held_since.or(before.pod.serves().then_some(at)) };
+        let mut known = Known { pod: now.clone(), fresh: before.fresh, struck: before.struck && !is, held_since };
         if now.ready.is_some() && now.in_service() && !(before.pod.ready.is_some() && before.pod.in_service()) {
             known.fresh = true;
         }
@@ -448,6 +455,17 @@ mod tests {
         }
         for name in ["a", "b", "c"] {
             assert!(delete(&mut model, name).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_budget_counts_updates_a_moment_later() {
+        let budget = Event::Budget { generation: 1, observed: 1, most: 1 };
+        for (at, wrongs) in [(3, 0), (5, 1)] {
+            let mut model = three(&json!({ "maxUnavailable": 3 }), "v2");
+            assert_eq!(model.event(second(0), &budget), NONE);
+            assert!(change(&mut model, "a", |p| p.gate = false).is_empty());
+            assert_eq!(change_at(&mut model, at, "b", |p| p.deleting = true).len(), wrongs, "at {at} s");
         }
     }
 

@@ -203,9 +203,9 @@ async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> R
         expired_certificate(t, &files.0).await?;
         let leaf = fs::read_to_string(files.0.join("leaf.crt"))?;
         let address = t.get("Pod", "web").await?.text("/status/hostIP").to_owned();
-        let replicas = t.node().scale(WEBHOOK, 0).await?;
         let slices = t.api_in(SYSTEM, "EndpointSlice");
         let body = async {
+            t.node().scale(WEBHOOK, 0).await?;
             // As a webhook that could not renew for a year: the registration is right, what it serves is over.
             let mut server = cmd("openssl", ["s_server", "-quiet", "-cert", "leaf.crt", "-key", "leaf.key", "-accept"]);
             server.arg(PORT.to_string()).current_dir(&files.0);
@@ -239,7 +239,7 @@ async fn an_expired_certificate_refuses_requests_clearly_and_mends_itself() -> R
         };
         let undo = async {
             slices.delete("expired", &Default::default()).await.ok();
-            t.node().scale(WEBHOOK, replicas).await.map(drop)
+            t.node().scale(WEBHOOK, 2).await.map(drop)
         };
         restoring(body, undo).await?;
         poll("it to be renewed", PATIENCE, async || {

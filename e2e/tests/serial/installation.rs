@@ -171,13 +171,13 @@ async fn uninstalled_and_installed_again(t: &Test) -> Result<()> {
         ensure!(refused.contains(&told), "{refused}");
     }
     t.node().daemon_ready().await?;
+    let revision = pinned(t).await?;
     // one that an administrator has made
     t.apply(&json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": { "name": "e2e-labels" },
         "spec": { "policyName": "kruise-deletion-protection-labels", "validationActions": ["Audit"] } }))
         .await?;
     make_kept(t).await?;
-    let revision = pinned(t).await?;
     let undeployed = t.node().undeploy(false).await;
     let policies = left_of_policies(t).await;
     let not_kept = gone(t).await;
@@ -218,8 +218,12 @@ async fn uninstalled_and_installed_again(t: &Test) -> Result<()> {
 #[tokio::test]
 async fn uninstalling_leaves_pods_ready_and_no_finalizer_and_clone_sets_outlive_it() -> Result<()> {
     in_namespace("uninstall", async |t| {
-        let no_set = async { t.remove(SET, &set_name(t)).await };
-        restoring(uninstalled_and_installed_again(t), no_set).await
+        let undo = async {
+            let kept = remove_kept(t).await;
+            let binding = t.remove("ValidatingAdmissionPolicyBinding", "e2e-labels").await;
+            t.remove(SET, &set_name(t)).await.and(kept).and(binding)
+        };
+        restoring(uninstalled_and_installed_again(t), undo).await
     })
     .await
 }

@@ -14,6 +14,7 @@ use e2e::scale::reconciles;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
+use crate::gone::scaled;
 use crate::{LONG, MANAGER};
 
 const RECORDED: &str = "e2e/testdata/openkruise-1.9";
@@ -32,9 +33,9 @@ const DAEMON_SETS: &str = "daemonsets.apps.kruise.io";
 async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revision() -> Result<()> {
     in_namespace("takeover", async |t| {
         let nodes = Nodes::make(t, NODE, 0..1, true).await?;
-        let replicas = t.node().scale(MANAGER, 0).await?;
         let mut stages = Vec::new();
         let loaded = async {
+            t.node().scale(MANAGER, 0).await?;
             for name in ["created", "updated", "preparing-delete", "daemon-set"] {
                 let stage = Test::new(&format!("takeover-{name}")).await?;
                 stages.push(stage.clone());
@@ -44,7 +45,7 @@ async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revi
             stored_versions(t, DAEMON_SETS, json!(["v1alpha1", "v1beta1"])).await?;
             all_versions(&stages).await
         };
-        let before = restoring(loaded, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await?;
+        let before = restoring(loaded, scaled(t, MANAGER)).await?;
         for stage in &stages {
             seen(stage).await?;
         }

@@ -8,8 +8,9 @@ use anyhow::{Result, ensure};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
 use serde_json::{Value, json};
 
+use crate::WEBHOOK;
 use crate::away::Member;
-use crate::{LONG, WEBHOOK};
+use crate::gone::scaled;
 
 const SPREAD: &str = "WorkloadSpread";
 const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
@@ -81,12 +82,11 @@ pub(crate) async fn pods_that_the_webhook_has_missed_are_counted_noted_and_never
 #[tokio::test]
 async fn fifty_creations_at_once_pass_no_limit_in_three_replicas_of_the_webhook() -> Result<()> {
     in_namespace("spread-three", async |t| {
-        let replicas = t.node().scale(WEBHOOK, 3).await?;
-        let undo = async {
-            t.node().scale(WEBHOOK, replicas).await?;
-            t.webhook_answers().await
+        let body = async {
+            t.node().scale(WEBHOOK, 3).await?;
+            fifty_at_once(t).await
         };
-        restoring(fifty_at_once(t), undo).await
+        restoring(body, scaled(t, WEBHOOK)).await
     })
     .await
 }
@@ -100,7 +100,7 @@ async fn fifty_at_once(t: &Test) -> Result<()> {
         "spec": { "targetRef": target, "subsets": subsets } });
     t.create(spread).await?;
     t.create(workload("CloneSet", "web", 50, vec![app("main")])).await?;
-    let end = Instant::now() + LONG;
+    let end = Instant::now() + PATIENCE * 3;
     loop {
         let pods = t.list("Pod", "app=web").await?;
         let of = |name: &str| pods.iter().filter(|pod| pod.text(SUBSET) == name).count();

@@ -29,6 +29,7 @@ use crate::{
         pass::AFTER_REFUSAL,
         pod_control::Created,
         slow_start::{WAVE, each},
+        watches::ObjectKey,
     },
 };
 
@@ -204,7 +205,14 @@ impl Controller {
             }
         };
         self.next_name(job, node);
-        Ok(there.node_meant() == node)
+        let is_of_node = there.node_meant() == node;
+        // What is noted of its predecessor is over, unless this one has gone meanwhile, and that is noted.
+        if is_of_node && self.context.pods.get(&ObjectKey::of(&there)).is_some() {
+            self.common.memories.with(&job.key, |memory| {
+                memory.departures.remove(node);
+            });
+        }
+        Ok(is_of_node)
     }
 
     fn next_name(&self, job: &Job, node: &str) {

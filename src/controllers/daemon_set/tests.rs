@@ -1230,6 +1230,25 @@ async fn on_a_cordoned_node_a_pod_that_is_deleted_by_force_comes_back_although_n
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_eviction_of_the_next_pod_counts_although_no_pass_has_seen_that_pod() {
+    let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"});
+    let world = staying_away().await;
+    world.node("b", cordoned(true));
+    world.settle().await;
+    world.take_away_watched("b");
+    // It makes the next Pod, and does not see it.
+    world.pass().await.unwrap();
+    world.play();
+    world.deliver();
+    let path = format!("{PODS}{}", world.pod_on("b"));
+    lock(&world.server).change(&path, &json!({"status": {"conditions": [target]}}));
+    world.deliver();
+    world.take_away_watched("b");
+    world.settle().await;
+    world.everywhere("i:1", &["a", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_the_annotation_a_new_set_leaves_out_cordoned_nodes_and_so_does_one_that_such_a_node_begins_to_fit() {
     let node = |is_cordoned: bool, zone: &str| {
         let mut node = cordoned(is_cordoned);

@@ -107,6 +107,10 @@ const AT_REST: Duration = Duration::from_secs(1);
 /// By how many milliseconds, at most, that is longer for some SidecarSets than for others: one Pod is news for all of its
 /// SidecarSets at once, and their passes would stay together.
 const APART: u64 = 1_000;
+/// How much longer it is for each Pod that has its containers, as a pass looks at all of them; at most [`MOST_FOR_PODS`].
+const FOR_EACH_POD: Duration = Duration::from_millis(1);
+/// The counts of a large SidecarSet are this much older than those of a small one, at most.
+const MOST_FOR_PODS: Duration = Duration::from_secs(3);
 
 struct Controller {
     context: Context,
@@ -153,17 +157,18 @@ struct SidecarMemory {
 impl SidecarMemory {
     /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
     fn pause(&self, name: &str, now: Duration) -> Duration {
-        let left =
-            self.rests_since.map_or(Duration::ZERO, |since| rest(name).saturating_sub(now.saturating_sub(since)));
+        let rest = rest(name, self.pods);
+        let left = self.rests_since.map_or(Duration::ZERO, |since| rest.saturating_sub(now.saturating_sub(since)));
         wake::pause(self.pods).max(left)
     }
 }
 
-/// [`AT_REST`], and up to [`APART`] more: always the same for one name.
-fn rest(name: &str) -> Duration {
+/// [`AT_REST`], up to [`APART`] more, which is always the same for one name, and what Pods add.
+fn rest(name: &str, pods: usize) -> Duration {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    AT_REST + Duration::from_millis(hasher.finish() % APART)
+    let for_pods = FOR_EACH_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MOST_FOR_PODS);
+    AT_REST + Duration::from_millis(hasher.finish() % APART) + for_pods
 }
 
 /// A SidecarSet in one pass.

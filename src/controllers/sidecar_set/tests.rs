@@ -1063,7 +1063,7 @@ async fn a15_the_versions_in_labels_are_read_once_for_all_sets_after_a_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_of_pods_wait_for_a_second_or_two_while_nothing_is_to_be_done_with_any() {
+async fn news_of_pods_wait_for_seconds_while_nothing_is_to_be_done_with_any() {
     let key = ObjectKey::new("", "logs");
     let look = async |world: &World| {
         assert_eq!(world.controller.queue.begin().as_ref(), Some(&key));
@@ -1074,8 +1074,8 @@ async fn news_of_pods_wait_for_a_second_or_two_while_nothing_is_to_be_done_with_
     look(&world).await;
     world.inject(&["e"]);
     world.deliver();
-    assert_eq!((world.controller.queue.depth(), world.controller.queue.next_in()), (0, Some(rest("logs"))));
-    tokio::time::advance(rest("logs")).await;
+    assert_eq!((world.controller.queue.depth(), world.controller.queue.next_in()), (0, Some(rest("logs", 4))));
+    tokio::time::advance(rest("logs", 4)).await;
     look(&world).await;
     assert_eq!(world.status()["matchedPods"], 5);
     world.image("a:2");
@@ -1089,7 +1089,9 @@ async fn news_of_pods_wait_for_a_second_or_two_while_nothing_is_to_be_done_with_
 
 #[test]
 fn sidecar_sets_at_rest_look_again_at_different_moments() {
-    let rests: BTreeSet<Duration> = (0..10).map(|number| rest(&format!("set-{number}"))).collect();
+    let rests: BTreeSet<Duration> = (0..10).map(|number| rest(&format!("set-{number}"), 0)).collect();
     assert_eq!(rests.len(), 10, "{rests:?}");
     assert!(rests.iter().all(|rest| (AT_REST..AT_REST * 2).contains(rest)), "{rests:?}");
+    let more = |pods| (rest("logs", pods) - rest("logs", 0)).as_millis();
+    assert_eq!([1, 1_000, 10_000, usize::MAX].map(more), [1, 1_000, 3_000, 3_000]);
 }

@@ -8,6 +8,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, api::PostParams, runtime::watcher::Config};
 use prometheus_client::metrics::{counter::Counter, family::Family};
@@ -85,8 +86,8 @@ struct Controller {
 struct TerminatorMemory {
     /// When it was first seen to be over, on the monotonic clock.
     ended: Option<Duration>,
-    /// When the hook of a sidecar was first seen to run, on the same.
-    hook: Option<Duration>,
+    /// The hook that runs, by when it began by its daemon's clock, and when it was first seen on the monotonic clock.
+    hook: Option<(Timestamp, Duration)>,
     /// The last warning.
     said: String,
 }
@@ -174,10 +175,13 @@ impl Controller {
             |request: &ContainerRecreateRequest| request.metadata.namespace.as_deref() == Some(pod.namespace());
         let requests = self.requests.select_by_index(&BY_POD, pod.uid(), is_here);
         let active = self.active.select_by_index(&BY_RESTARTED_POD, pod.uid(), is_here);
-        let longest = sidecar_terminator::hook_lasts(&pod, &active);
+        let hook = sidecar_terminator::hook_lasts(&pod, &active);
+        let longest = hook.map(|(_, longest)| longest);
         let hook_for = self.memories.with(key, |memory| {
-            memory.hook = longest.and(memory.hook.or(Some(now.mono)));
-            memory.hook.map(|seen| now.mono.saturating_sub(seen))
+            // A request goes from one hook to the next in one write.
+            let known = memory.hook;
+            memory.hook = hook.map(|(begun, _)| known.filter(|(of, _)| *of == begun).unwrap_or((begun, now.mono)));
+            memory.hook.map(|(_, seen)| now.mono.saturating_sub(seen))
         });
         let plan = sidecar_terminator::plan(&pod, is_virtual, &requests, ended_for.flatten(), now);
         let plan = plan.after_hook(longest, hook_for.flatten().unwrap_or_default());

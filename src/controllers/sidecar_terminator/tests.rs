@@ -218,6 +218,22 @@ async fn a_hook_that_a_request_of_a_user_runs_is_awaited_before_the_pod_ends() {
         world.look().await.unwrap();
         assert_eq!(world.writes()[0].0, format!("PATCH {POD}/status"), "{comes_to_an_end}");
     }
+
+    let world = World::new("Never", &[SWITCH, labels::ENV_IGNORE_EXIT_CODE]);
+    see(&world, request("ns", 5, hook.clone()));
+    assert!(waits(world.look().await.unwrap()));
+    tokio::time::advance(Duration::from_secs(40)).await;
+    let mut next = hook.clone();
+    next["hookStartedAt"] = "2026-01-01T00:00:41Z".into();
+    see(&world, request("ns", 6, next));
+    assert!(waits(world.look().await.unwrap()));
+    tokio::time::advance(Duration::from_secs(40)).await;
+    assert!(waits(world.look().await.unwrap()), "each hook has its own time");
+    assert!(world.writes().is_empty());
+    tokio::time::advance(Duration::from_secs(10)).await;
+    world.look().await.unwrap();
+    assert_eq!(world.writes().len(), 1);
+
     let world = World::new("Never", &[SWITCH, labels::ENV_IGNORE_EXIT_CODE]);
     see(&world, request("elsewhere", 5, hook));
     world.look().await.unwrap();

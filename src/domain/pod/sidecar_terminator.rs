@@ -18,6 +18,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
+
 use crate::{
     api::{
         crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
@@ -84,22 +86,29 @@ impl TerminatorPlan {
     }
 }
 
-/// How long at most it takes until no request runs the hook of a sidecar any more, if one does: kubelet would run it once more in
-/// a Pod that is over. `open` are the open requests for this Pod, whoever made them. A node may be lost, and a request stay open.
-pub fn hook_lasts(pod: &PodView, open: &[Arc<ContainerRecreateRequest>]) -> Option<Duration> {
+/// When the latest hook of a sidecar began that a request runs, if one does, and how long at most it takes until none does: kubelet
+/// would run it once more in a Pod that is over. `open` are the open requests for this Pod, whoever made them. A node may be lost,
+/// and a request stay open.
+pub fn hook_lasts(pod: &PodView, open: &[Arc<ContainerRecreateRequest>]) -> Option<(Timestamp, Duration)> {
     let is_in_hook = |state: &ContainerRecreateState| {
         let has_ended = matches!(state.phase, Phase::Succeeded | Phase::Failed);
         state.hook_started_at.is_some() && !state.is_killed && !has_ended
     };
-    let is_sidecar = |name: &str| sidecars(pod).any(|(container, _)| container.name == *name);
-    let runs_hook = |request: &&Arc<ContainerRecreateRequest>| {
-        let mut states = request.status.iter().flat_map(|status| &status.container_recreate_states);
-        request.is_open() && states.any(|state| is_in_hook(state) && is_sidecar(&state.name))
+    // Native sidecars too: kubelet runs the hook of whatever still runs in a Pod that is over.
+    let may_run = |name: &str| {
+        let status = pod.container_status(name);
+        status.is_some_and(|status| !matches!(status.state, ContainerState::Terminated { .. }))
     };
-    let limit = |request: &Arc<ContainerRecreateRequest>| {
+    let begun = |request: &ContainerRecreateRequest| {
+        let states = request.status.iter().flat_map(|status| &status.container_recreate_states);
+        let in_hook = states.filter(|state| is_in_hook(state) && may_run(&state.name));
+        in_hook.filter_map(|state| state.hook_started_at).max()
+    };
+    let limit = |request: &ContainerRecreateRequest| {
         grace(request.strategy().termination_grace_period_seconds).saturating_add(SLACK)
     };
-    open.iter().filter(runs_hook).map(limit).max()
+    let open = open.iter().filter(|request| request.is_open());
+    open.filter_map(|request| Some((begun(request)?, limit(request)))).max()
 }
 
 /// A grace period as it is written.

@@ -171,7 +171,7 @@ fn a_pod_is_not_ended_while_a_request_of_anybody_runs_the_hook_of_a_sidecar_and_
             "spec": {"podName": "p", "containers": [{"name": "proxy"}],
                 "strategy": {"terminationGracePeriodSeconds": grace}},
             "status": {"phase": phase, "containerRecreateStates": [state]}}));
-        hook_lasts(&pod, &[Arc::new(request.unwrap())]).map(|longest| longest.as_secs())
+        hook_lasts(&pod, &[Arc::new(request.unwrap())]).map(|(_, longest)| longest.as_secs())
     };
     for (phase, grace, change, want) in [
         ("Recreating", json!(20), json!({}), Some(50)),
@@ -287,4 +287,21 @@ fn rules_and_policies_of_containers_come_before_those_of_the_pod() {
     assert!(is_due(&pod(json!({"restartPolicy": "Never"}))));
     let rule = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [3]}}]);
     assert!(!is_due(&pod(json!({"restartPolicy": "Never", "restartPolicyRules": rule}))));
+}
+
+#[test]
+fn the_hook_of_a_native_sidecar_is_awaited_too() {
+    let pod: PodView = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u1"},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i:1"}],
+            "initContainers": [{"name": "logs", "image": "i:1", "restartPolicy": "Always"}]},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "main", "state": exit(0)}],
+            "initContainerStatuses": [{"name": "logs", "state": running()}]}}))
+    .unwrap();
+    let begun = "2026-01-01T00:00:00Z";
+    let request = serde_json::from_value(json!({"apiVersion": "apps.kruise.io/v1alpha1",
+        "kind": "ContainerRecreateRequest", "metadata": {"name": "users", "namespace": "ns"},
+        "spec": {"podName": "p", "containers": [{"name": "logs"}]},
+        "status": {"phase": "Recreating", "containerRecreateStates": [
+            {"name": "logs", "phase": "Recreating", "killStartedAt": begun, "hookStartedAt": begun}]}}));
+    assert!(hook_lasts(&pod, &[Arc::new(request.unwrap())]).is_some());
 }

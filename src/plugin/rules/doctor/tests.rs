@@ -306,6 +306,13 @@ fn what_is_not_looked_at_of_other_webhooks_is_said() {
         all_said(&not_looked_at(&lists, &["ours"], MOST_SERVICES + 7)),
         ["Unknown 7 more Services are called about Pods or our kinds, and were not looked at", urls]
     );
+    assert_eq!(
+        all_said(&not_looked_at(&lists[1..], &["ours"], MOST_SERVICES + 1)),
+        [
+            "Unknown 1 more Service is called about Pods or our kinds, and was not looked at",
+            "Unknown 1 entry calls a URL about Pods or our kinds: who answers there cannot be seen"
+        ]
+    );
     let denied = [Ok(json!({"items": []})), Err(Lack::NotPermitted)];
     assert_eq!(
         all_said(&unlisted(&plurals, &denied)),

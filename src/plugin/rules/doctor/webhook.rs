@@ -144,7 +144,9 @@ pub fn not_looked_at(configs: &[Fact], ours: &[&str], services: usize) -> Vec<Fi
     let mut findings = Vec::new();
     let more = services.saturating_sub(MOST_SERVICES);
     if more > 0 {
-        let text = format!("{more} more Services are called about Pods or our kinds, and were not looked at");
+        let services = if more == 1 { "Service is called" } else { "Services are called" };
+        let looked = if more == 1 { "was" } else { "were" };
+        let text = format!("{more} more {services} about Pods or our kinds, and {looked} not looked at");
         findings.push(finding(OTHERS, Verdict::Unknown, text, ""));
     }
     let lists = configs.iter().flatten().flat_map(|list| list.list("/items"));
@@ -154,7 +156,8 @@ pub fn not_looked_at(configs: &[Fact], ours: &[&str], services: usize) -> Vec<Fi
         .filter(|entry| entry.list("/rules").iter().any(is_of_interest));
     let urls = entries.filter(|entry| !entry.text("/clientConfig/url").is_empty()).count();
     if urls > 0 {
-        let text = format!("{urls} entries call a URL about Pods or our kinds: who answers there cannot be seen");
+        let entries = if urls == 1 { "entry calls" } else { "entries call" };
+        let text = format!("{urls} {entries} a URL about Pods or our kinds: who answers there cannot be seen");
         findings.push(finding(OTHERS, Verdict::Unknown, text, ""));
     }
     findings

@@ -181,7 +181,8 @@ fn goes_on(old: &Value, object: &Value, nodes: i64) -> bool {
     let number = |at: &str| old.pointer(at).and_then(Value::as_i64);
     // Of a spec that the status does not know yet nobody can say how far it has got.
     let is_unknown = number("/metadata/generation") > number("/status/observedGeneration");
-    let is_unfinished = is_unknown || number("/status/updatedNumberScheduled").unwrap_or(0) < nodes;
+    let updated = number("/status/updatedNumberScheduled").unwrap_or(0);
+    let is_unfinished = is_unknown || updated < nodes;
     let nodes = i32::try_from(nodes).unwrap_or(i32::MAX);
     let kept = |object: &Value| match of_rolling(object, "partition").map(IntOrPercent::parse) {
         Some(Ok(partition)) => nodes_kept_old(partition, nodes),
@@ -192,5 +193,7 @@ fn goes_on(old: &Value, object: &Value, nodes: i64) -> bool {
     let selector = of_rolling(old, "selector");
     let is_let_go =
         is_held(old) || kept(object) < kept(old) || selector.is_some() && selector != of_rolling(object, "selector");
-    is_unfinished && !is_held(object) && (is_strict(old) || is_let_go)
+    // What the partition keeps does not go on.
+    let is_under_way = is_unknown || updated < i64::from(nodes - kept(object));
+    is_unfinished && !is_held(object) && (is_strict(old) && is_under_way || is_let_go)
 }

@@ -318,6 +318,12 @@ fn a_large_fleet_is_warned_of_when_an_update_that_is_not_done_goes_on_without_gu
     };
     for (what, old, new, is_warned) in [
         ("strict goes off", (&plain, &strict), (&plain, &none), true),
+        (
+            "it goes off where the partition keeps the rest",
+            (&partition(json!(20)), &strict),
+            (&partition(json!(20)), &none),
+            false,
+        ),
         ("the limit per zone stays", (&plain, &strict), (&plain, &zones), true),
         ("it goes off while nothing goes on", (&paused, &strict), (&paused, &none), false),
         ("the limit per zone goes off", (&plain, &zones), (&plain, &none), false),
