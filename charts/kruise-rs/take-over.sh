@@ -19,6 +19,8 @@ system=${NAMESPACE:-kruise-system}
 manager=kruise-controller-manager
 daemon=kruise-daemon
 theirs='control-plane in (controller-manager, daemon)'
+# As they are told to whoever has to go on by hand.
+flags=$*
 
 refuse() {
   echo "$*" >&2
@@ -96,7 +98,7 @@ for kind in deployments:$manager daemonsets:$daemon; do
   while read -r namespace name program; do
     [ -n "$name" ] || continue
     if [ "$program" = kruise-rs ]; then
-      refuse "kruise-rs is installed already in namespace $namespace ($name); if a run has failed at its end, go on with: helm upgrade --install $release $here --namespace $namespace --take-ownership --force-conflicts --values $save/values.yaml"
+      refuse "kruise-rs is installed already in namespace $namespace ($name); if a run has failed at its end, go on with: helm upgrade --install $release $here --namespace $namespace --take-ownership --force-conflicts --values $save/values.yaml${flags:+ $flags}"
     fi
     if [ "$namespace" != "$system" ]; then
       refuse "OpenKruise is installed in namespace $namespace ($name), not in $system; run this with NAMESPACE=$namespace"

@@ -169,11 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn the_page_on_versions_has_every_pair() {
-        let page = fs::read_to_string(Paths::default().repo.join("docs/versions.md")).expect("the page");
+    fn the_page_on_versions_has_every_pair_and_the_first_page_the_same_table() {
+        let [page, first] = ["docs/versions.md", "README.md"]
+            .map(|name| fs::read_to_string(Paths::default().repo.join(name)).expect("the page"));
         for pair in &versions::PAIRS {
-            let line = format!("| {} | {} | ", pair.kubernetes, pair.runtime_version());
-            assert_eq!(page.lines().filter(|l| l.starts_with(&line)).count(), 1, "{line}");
+            let begins = format!("| {} | {} | ", pair.kubernetes, pair.runtime_version());
+            let [line, quoted] =
+                [&page, &first].map(|page| page.lines().filter(|l| l.starts_with(&begins)).collect::<Vec<_>>());
+            assert_eq!(line.len(), 1, "{begins}");
+            assert_eq!(quoted, line, "README.md");
         }
     }
 }

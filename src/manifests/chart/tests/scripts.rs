@@ -179,6 +179,10 @@ fn taking_over_refuses_what_would_be_dangerous() {
         assert!(said.starts_with(want) && said.ends_with("nothing was changed\n"), "{answer:?}: {said}");
     }
     assert_eq!(stage.run("take-over.sh", &[], &[("NAMESPACE", "a/b")]).0, 2);
+    // Whoever goes on by hand needs the flags: without them the registry and the socket would be those of the chart.
+    let ours = [("DEPLOYMENTS", r"kruise-system kruise-controller-manager kruise-rs\n")];
+    let said = stage.run("take-over.sh", &["--values", "my.yaml"], &ours).1;
+    assert!(said.contains("/values.yaml --values my.yaml\n"), "{said}");
     // A Pod that does not go: nothing is forgotten and nothing is installed.
     let (code, said, calls) = stage.run("take-over.sh", &[], &[("PODS", r"pod/kruise-daemon-x\n")]);
     assert!(code == 1 && said.contains("pod/kruise-daemon-x"), "{said}");
