@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What an event about a Pod says that was created without the containers, as `all` Pods were.
 fn missed_message(set: &str, all: usize, is_last: bool) -> String {
     let mut message = format!(
-        "created without the containers of SidecarSet {set}: the webhook was not asked, or it has left them out and says why in an annotation"
+        "created without the containers of SidecarSet {set}: the webhook was not asked, or it has left them out and says why in an annotation, or the injection was paused or labels did not fit then"
     );
     if is_last && all > MOST_REPORTED {
         message += &format!("; {all} Pods were created without them, and the others get no event");
@@ -86,7 +86,7 @@ mod tests {
             (MOST_REPORTED, true, None),
         ] {
             let message = missed_message("logs", all, is_last);
-            let rest = message.split_once("in an annotation").unwrap().1;
+            let rest = message.split_once("did not fit then").unwrap().1;
             assert_eq!(rest, says.unwrap_or_default(), "{all} {is_last}");
         }
     }

@@ -242,11 +242,21 @@ impl Controller {
             Ok(_) => Tried::Evicted,
             Err(error) if matches!(code(&error), Some(404 | 409)) => Tried::Changed,
             Err(error) if is_refusal(&error) => Tried::Refused(error.to_string()),
+            // Of a Pod with two PodDisruptionBudgets, and while a webhook that is asked about evictions is dead.
+            Err(error) if matches!(code(&error), Some(500..=503)) && self.is_there(pod).await => {
+                Tried::Refused(error.to_string())
+            }
             Err(error) => {
                 tracing::warn!(set = job.spec.name, pod = pod.name(), %error, "it is not known whether it was evicted");
                 Tried::Evicted
             }
         }
+    }
+
+    /// Whether a Pod is there and stays, as far as can be told.
+    async fn is_there(&self, pod: &PodView) -> bool {
+        let live = self.pods.read(pod).await;
+        live.is_ok_and(|live| live.is_some_and(|live| live["metadata"]["deletionTimestamp"].is_null()))
     }
 
     fn note_repairs(&self, job: &Job, tried: Vec<(Chosen, Tried)>, pass: &mut Pass) {

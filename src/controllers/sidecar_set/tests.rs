@@ -42,8 +42,8 @@ struct Api {
     tried: usize,
     /// How many creations were tried.
     trials: usize,
-    /// A PodDisruptionBudget keeps all Pods.
-    keeps: bool,
+    /// How it refuses all evictions: because of a PodDisruptionBudget, or of two.
+    keeps: Option<u16>,
     /// Pods that were to be evicted.
     evicted: Vec<String>,
 }
@@ -61,8 +61,8 @@ impl Api {
         }
         if let Some(pod) = path.strip_suffix("/eviction") {
             self.evicted.push(pod.trim_start_matches(PODS).to_owned());
-            if self.keeps {
-                return Some(no(429));
+            if let Some(code) = self.keeps {
+                return Some(no(code));
             }
             server.remove(pod);
             return Some((201, json!({"kind": "Status", "status": "Success"})));
@@ -725,11 +725,12 @@ async fn a_replacement_that_lacks_the_containers_too_ends_the_repair() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_evicted_that_would_lack_the_containers_again_or_that_a_budget_keeps() {
-    for (injects, why) in [(false, "nothing was injected"), (true, "a budget says no")] {
+    let says_no = "a budget says no";
+    for (injects, keeps, why) in [(false, 429, "nothing was injected"), (true, 429, says_no), (true, 500, says_no)] {
         let world = repairing();
         {
             let mut api = lock(&world.api);
-            (api.injects, api.keeps) = (injects, true);
+            (api.injects, api.keeps) = (injects, Some(keeps));
         }
         world.owned("a1", A, false);
         world.settle().await;
@@ -743,7 +744,7 @@ async fn nothing_is_evicted_that_would_lack_the_containers_again_or_that_a_budge
         );
         {
             let mut api = lock(&world.api);
-            (api.injects, api.keeps) = (true, false);
+            (api.injects, api.keeps) = (true, None);
             api.evicted.clear();
         }
         world.settle().await;
