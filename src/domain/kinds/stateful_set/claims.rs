@@ -39,22 +39,20 @@ pub enum Growth {
     AwaitsMount(Timestamp),
     /// It has to ask for more, and may not before it is bound to a volume.
     Unbound,
-    /// It cannot get there while its StorageClass is as it is: why, and what a user can do.
+    /// It cannot get there while its StorageClass is as it is: why, in words that follow the name of the claim.
     Refused(String),
-    /// It has another shape than its template, which no StorageClass mends: what a user can do.
+    /// It has another shape than its template, which no StorageClass mends: what a user can do, likewise.
     Misshapen(String),
-    /// It has asked and will never get it: why, and what a user can do.
+    /// It has asked and will never get it: why, and what a user can do, likewise.
     Infeasible(String),
 }
 
 /// Decides how far a claim is. `class_expands` says whether its storage class lets volumes grow; None: not known.
 pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Option<bool>) -> Growth {
-    let name = claim.name();
     let Some(wanted) = template.storage else { return Growth::Fits };
     if !template.has_shape_of(claim) {
-        return Growth::Misshapen(format!(
-            "claim {name} differs from its template in storageClassName or accessModes, which cannot be changed; delete the claim and its Pod, and both are created again"
-        ));
+        let why = "differs from its template in storageClassName or accessModes, which cannot be changed; delete the claim and its Pod, and both are created again";
+        return Growth::Misshapen(why.into());
     }
     if claim.requested.unwrap_or(0) < wanted {
         return match class_expands {
@@ -62,10 +60,10 @@ pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Optio
             Some(true) if claim.capacity.is_none() => Growth::Unbound,
             Some(true) => Growth::Ask,
             Some(false) => Growth::Refused(format!(
-                "claim {name} cannot grow: StorageClass {} does not allow volume expansion",
+                "cannot grow: StorageClass {} does not allow volume expansion",
                 claim.storage_class.as_deref().unwrap_or_default()
             )),
-            None => Growth::Refused(format!("claim {name} cannot grow: its StorageClass is not there")),
+            None => Growth::Refused("cannot grow: its StorageClass is not there".into()),
         };
     }
     // Kubernetes lets a claim that has not grown ask for less, as long as that is more than it has.
@@ -75,7 +73,7 @@ pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Optio
     }
     if let Some(why) = claim.infeasible.as_ref().filter(|_| claim.capacity.is_some_and(|capacity| capacity < wanted)) {
         return Growth::Infeasible(format!(
-            "claim {name} cannot grow to what it asks for: {why}; put its template back to a smaller size that is more than the claim has"
+            "cannot grow to what it asks for: {why}; put its template back to a smaller size that is more than the claim has"
         ));
     }
     match (claim.capacity, claim.resize_pending_since) {
@@ -237,7 +235,7 @@ mod tests {
     fn how_far_a_claim_is() {
         let (ten, template) = (claim("data-web-0", "10Gi", "10Gi"), template("20Gi"));
         assert_eq!(growth(&template, &ten, Some(true)), Growth::Ask);
-        assert!(matches!(growth(&template, &ten, Some(false)), Growth::Refused(why) if why.contains("data-web-0")));
+        assert!(matches!(growth(&template, &ten, Some(false)), Growth::Refused(why) if why.contains("fast")));
         assert!(matches!(growth(&template, &ten, None), Growth::Refused(_)));
         let asked = claim("data-web-0", "20Gi", "10Gi");
         assert_eq!(growth(&template, &asked, None), Growth::Grows, "no class is asked for what was asked already");

@@ -677,7 +677,8 @@ fn a_size_that_cannot_be_had_is_stalled_and_a_smaller_one_is_asked_for() {
     let plan = planned(&spec(with_claims(fields.clone())), &[old(0), old(1), old(2)], &all);
     let why = plan.impossible.clone().unwrap();
     assert_eq!(why.reason, "FailedUpdatePVC");
-    assert!(why.message.contains("data-web-2") && why.message.contains("out of space"), "{}", why.message);
+    let begin = "claim data-web-2 of Pod web-2 cannot grow to what it asks for: out of space; ";
+    assert!(why.message.starts_with(begin), "{}", why.message);
     assert_eq!(texts(plan), ["delete web-2"], "and no other claim is asked");
     let asked = |storage: &str| {
         let mut smaller = with_claims(fields.clone());
@@ -742,7 +743,8 @@ fn a_claim_that_cannot_grow_is_named_and_holds_nothing_up() {
     templates["claims"][0]["spec"]["storageClassName"] = json!(null);
     let plan = planned(&spec(templates), &[old(0), old(1), old(2)], &claims(&[data(0), data(1), fixed]));
     let why = plan.impossible.clone().unwrap();
-    assert_eq!((why.reason, why.message.contains("claim data-web-2 cannot grow")), ("FailedUpdatePVC", true));
+    let message = "claim data-web-2 of Pod web-2 cannot grow: StorageClass fixed does not allow volume expansion";
+    assert_eq!((why.reason, why.message.as_str()), ("FailedUpdatePVC", message));
     assert_eq!(plan.look, Some(super::claims::CLASS_LOOK), "nobody says when its StorageClass lets it grow");
     assert_eq!(texts(plan), ["delete web-2"], "its Pod is updated all the same");
 }

@@ -369,13 +369,18 @@ impl Rollout<'_, '_> {
                     found.awaits_mount = Some(Mount { claim: name, waited, is_new: made.is_some() });
                 }
                 Growth::Unbound => found.unbound = found.unbound.or(Some(name)),
-                Growth::Refused(why) => found.refused = found.refused.or(Some(why)),
-                Growth::Misshapen(why) => found.misshapen = found.misshapen.or(Some(why)),
-                Growth::Infeasible(why) => found.infeasible = found.infeasible.or(Some(why)),
+                Growth::Refused(why) => found.refused = found.refused.or(Some(of_pod(&name, pod, &why))),
+                Growth::Misshapen(why) => found.misshapen = found.misshapen.or(Some(of_pod(&name, pod, &why))),
+                Growth::Infeasible(why) => found.infeasible = found.infeasible.or(Some(of_pod(&name, pod, &why))),
             }
         }
         found
     }
+}
+
+/// What a claim cannot become, with the Pod that has it.
+fn of_pod(claim: &str, pod: &Pod, why: &str) -> String {
+    format!("claim {claim} of Pod {} {why}", pod.name)
 }
 
 /// That InPlaceOnly keeps Pods on their revision, with their names as long as they are few, and why the first one is kept.
