@@ -141,9 +141,15 @@ impl Pod {
     /// Whether it would be available, and does not count as such because it waits for a hook to let go of it. What the hook
     /// waits for may be another Pod of the set.
     pub fn serves_until_hook(&self) -> bool {
+        self.is_only_announced() && self.until_available == Some(Duration::ZERO)
+    }
+
+    /// Whether it is Ready, for however short a time, and does not count as serving because its update or deletion has been
+    /// announced to its hook.
+    pub fn is_only_announced(&self) -> bool {
         matches!(self.state, State::PreparingUpdate | State::PreparingDelete)
             && self.is_live()
-            && self.until_available == Some(Duration::ZERO)
+            && self.until_available.is_some()
     }
 
     /// Whether it is as the newest template wants it, its claims aside.

@@ -1011,3 +1011,54 @@ fn the_leader_is_last_however_many_pods_may_be_unavailable() {
     let pods = [&followers[..], std::slice::from_ref(&leader)].concat();
     assert_eq!(texts(plan_of(json!({"partition": 2}), &pods)), ["delete web-2"]);
 }
+
+/// The leader was announced in its turn, and then the template or the label changed: it serves until it is updated.
+#[test]
+fn a_leader_that_has_been_announced_is_taken_back_while_others_come_before_it() {
+    let role = |pod: Pod, role: &str| labelled(pod, json!({"role": role}));
+    let follower = |pod: Pod| role(pod, "follower");
+    let followers = [follower(old(0)), follower(old(1))];
+    for (hook, state, back) in [
+        ("inPlaceUpdate", State::PreparingUpdate, "no update web-2"),
+        ("preDelete", State::PreparingDelete, "keep web-2"),
+    ] {
+        let first = if hook == "preDelete" { "delete web-1" } else { "update web-1 main=i:2" };
+        let held = labelled(old(2), json!({"role": "leader", "hold": "true"}));
+        let announced = |leader: &Pod| Pod { state: state.clone(), ..leader.clone() };
+        for ordered in [false, true] {
+            let plan_of = |more: serde_json::Value, pods: &[Pod]| {
+                let mut fields = hooked(hook, json!({"ordered": ordered}));
+                if hook == "preDelete" {
+                    fields["policy"] = json!("ReCreate");
+                }
+                json_patch::merge(&mut fields, &more);
+                let mut spec = spec(fields);
+                spec.update_order = UpdateOrder::parse("role=leader").unwrap();
+                planned(&spec, pods, &BTreeMap::new())
+            };
+            let [a, b] = followers.clone();
+            let beside = |leader: Pod| texts(plan_of(json!({}), &[a.clone(), b.clone(), leader]));
+            for leader in [held.clone(), role(old(2), "leader")] {
+                assert_eq!(beside(announced(&leader)), [back], "{hook} {ordered}");
+                assert_eq!(beside(fresh(announced(&leader), 5)), [back], "it serves too");
+                assert_eq!(beside(leader), [first], "it is back, and so is its room");
+            }
+            assert_eq!(beside(not_ready(announced(&held))), NOTHING, "what is down waits for its hook alone");
+            let done = [follower(pod(0)), follower(pod(1)), announced(&held)];
+            assert_eq!(texts(plan_of(json!({}), &done)), NOTHING, "its turn: it stays announced");
+            // The last one of its place has the label now, and another one has been announced too.
+            let moved = [a.clone(), announced(&role(old(1), "leader")), follower(announced(&old(2)))];
+            let next = if hook == "preDelete" { "delete web-2" } else { "update web-2 main=i:2" };
+            let want = [back.replace("web-2", "web-1"), next.to_owned()];
+            assert_eq!(texts(plan_of(json!({"maxUnavailable": 2}), &moved)), want, "{hook} {ordered}");
+            // It would not come back into service: announced and taken back in turns it would keep its place for ever.
+            let not_let_in = json!({"lifecycle": {"preNormal": {"labelsHandler": {"in": "yes"}}}});
+            let pods = [a.clone(), b.clone(), announced(&held)];
+            assert_eq!(texts(plan_of(not_let_in, &pods)), NOTHING);
+            if hook == "preDelete" {
+                let last = json!({"lifecycle": {"preDelete": {"markPodNotReady": true}}});
+                assert_eq!(texts(plan_of(last, &pods)), NOTHING, "it cannot come back");
+            }
+        }
+    }
+}

@@ -13,14 +13,14 @@ use super::{
     pod::{Pod, Slot},
     room::{Charge, Room},
     scale::{held, leave, wait_for},
-    spec::Rolling,
+    spec::{Rolling, Spec},
 };
 use crate::{
     api::apps::strategies::PodUpdatePolicy,
     domain::{
         pod::{
             inplace::{self, NotInPlace, UpdateSpec},
-            lifecycle::{BeforeUpdate, LifecycleRules as _, State},
+            lifecycle::{BeforeUpdate, LifecycleRules as _, State, after_cancelled_deletion},
         },
         workload::{overrides::Applied, steps::PodAction},
     },
@@ -166,7 +166,8 @@ impl Rollout<'_, '_> {
     }
 
     /// Looks at the Pods that are to be on the update revision, `wanted`, in their order. By the annotation a Pod in service
-    /// waits for all Pods of earlier places, however much room there is; one that is down waits for nobody.
+    /// waits for all Pods of earlier places, however much room there is; one that is down waits for nobody. What has been
+    /// announced to one that waits is taken back: it would keep the room that those before it need.
     fn roll_out(&mut self, slots: &[Slot<'_>], wanted: &[&Pod], rolling: &Rolling, plan: &mut Plan) {
         let spec = self.observed.spec;
         let place = |pod: &Pod| spec.update_order.as_ref().map_or(0, |order| order.place(&pod.labels));
@@ -175,15 +176,22 @@ impl Rollout<'_, '_> {
         // Nobody knows yet what a Pod will be that is still to come.
         let unfinished = slots.iter().filter(|slot| !slot.pod.is_some_and(is_done));
         let first = unfinished.map(|slot| (slot.pod.map_or(0, place), slot.ordinal)).min();
+        let has_to_wait = |pod: &Pod| {
+            let serves = Charge::of(pod) > Charge::Down || taken_back(spec, pod).is_some();
+            serves && first.is_some_and(|(first, _)| first < place(pod))
+        };
         let mut due: Vec<&Pod> = wanted.to_vec();
         due.retain(|pod| !pod.is_terminating && !pod.is_finished && !pod.is_specified);
-        due.sort_by_key(|pod| (Charge::of(pod) > Charge::Down, place(pod)));
+        due.sort_by_key(|pod| (Charge::of(pod) > Charge::Down || has_to_wait(pod), place(pod)));
         let mut last = None;
         for pod in due {
-            let before = plan.candidates.len();
-            self.consider(pod, rolling, plan);
-            let waits = Charge::of(pod) > Charge::Down && first.is_some_and(|(first, _)| first < place(pod));
-            if waits && plan.candidates.len() > before {
+            let (before, waits) = (plan.candidates.len(), has_to_wait(pod));
+            // What was announced to one that is not due has been taken back before.
+            let is_due = self.is_outdated(pod) || self.is_replaced_for_mount(pod);
+            let back = taken_back(spec, pod).filter(|_| waits && is_due);
+            let is_taken_back = back.is_some();
+            self.consider(pod, back, rolling, plan);
+            if is_taken_back || waits && plan.candidates.len() > before {
                 plan.candidates.truncate(before);
                 last = last.or(Some(pod));
             }
@@ -213,8 +221,9 @@ impl Rollout<'_, '_> {
         }
     }
 
-    /// What to do about a Pod that is to be on the update revision.
-    fn consider(&mut self, pod: &Pod, rolling: &Rolling, plan: &mut Plan) {
+    /// What to do about a Pod that is to be on the update revision. `back` takes back what has been announced to it, and
+    /// nothing else is done to it then.
+    fn consider(&mut self, pod: &Pod, back: Option<PodAction>, rolling: &Rolling, plan: &mut Plan) {
         let claims = self.claims.remove(&pod.ordinal).unwrap_or_default();
         let is_outdated = self.is_outdated(pod);
         let charge = Charge::of(pod);
@@ -231,6 +240,9 @@ impl Rollout<'_, '_> {
             });
         }
         let left = self.grow(pod, &claims, rolling, plan);
+        if let Some(change) = back {
+            return plan.actions.push(Action::Change { pod: pod.name.clone(), change });
+        }
         if !is_outdated {
             return self.after_mount(pod, &claims, rolling, plan);
         }
@@ -381,6 +393,17 @@ impl Rollout<'_, '_> {
 /// What a claim cannot become, with the Pod that has it.
 fn of_pod(claim: &str, pod: &Pod, why: &str) -> String {
     format!("claim {claim} of Pod {} {why}", pod.name)
+}
+
+/// How the step is taken back that has been announced to a Pod which would serve without it. None: there is none, it is
+/// final, or the Pod would not be in service then, and would be announced again as one that is down.
+fn taken_back(spec: &Spec, pod: &Pod) -> Option<PodAction> {
+    let would_serve = pod.is_only_announced() && after_cancelled_deletion(spec.hooks(), pod).is_in_service();
+    match pod.state {
+        State::PreparingUpdate if would_serve => Some(PodAction::CancelUpdate),
+        State::PreparingDelete if would_serve && !spec.lifecycle.deletion_is_final() => Some(PodAction::CancelDeletion),
+        _ => None,
+    }
 }
 
 /// That InPlaceOnly keeps Pods on their revision, with their names as long as they are few, and why the first one is kept.
