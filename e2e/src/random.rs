@@ -496,7 +496,8 @@ async fn shapes(t: &Test) -> Result<Vec<(String, Value, Value)>> {
 /// The namespace and, as its kubelets end with the test, every Pod in it.
 async fn remove(t: &Test) -> Result<()> {
     t.remove("Namespace", &t.namespace).await?;
-    poll("the namespace to be gone", PATIENCE, async || {
+    // The namespace controller comes to it late where many end at once.
+    poll("the namespace to be gone", PATIENCE * 3, async || {
         for pod in t.list("Pod", "").await? {
             let (name, now) = (pod.text("/metadata/name"), DeleteParams::default().grace_period(0));
             // it may be gone by now
