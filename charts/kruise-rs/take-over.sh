@@ -19,7 +19,7 @@ system=${NAMESPACE:-kruise-system}
 manager=kruise-controller-manager
 daemon=kruise-daemon
 theirs='control-plane in (controller-manager, daemon)'
-# As they are told to whoever has to go on by hand.
+# For the command in a message below.
 flags=$*
 
 refuse() {

@@ -57,6 +57,7 @@ pub mod sbom;
 pub mod scale;
 mod scale_images;
 pub mod site;
+pub mod spread_limits;
 pub mod suite;
 pub mod tools;
 pub mod versions;

@@ -6,6 +6,7 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 
 use runner::Runner;
@@ -305,6 +306,11 @@ pub const BY_CONTROLLER: StoreIndex<PodView> =
 /// can write the UID of an owner into them.
 pub fn owned_text(namespace: &str, uid: &str) -> String {
     format!("{namespace}/{uid}")
+}
+
+/// The same for an owner.
+pub fn owned_by(owner: &ObjectMeta) -> String {
+    owned_text(owner.namespace.as_deref().unwrap_or_default(), owner.uid.as_deref().unwrap_or_default())
 }
 
 /// An index of [`Context::pods`]: Pods by the names of the SidecarSets that were injected into them.

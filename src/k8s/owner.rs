@@ -14,9 +14,14 @@ pub fn is_of(owner: &OwnerReference, of: (&str, &str)) -> bool {
     is_kind((&owner.api_version, &owner.kind), of)
 }
 
+/// Whether an owner is of a group and a kind, and controls the object.
+pub fn controls(owner: &OwnerReference, of: (&str, &str)) -> bool {
+    owner.controller == Some(true) && is_of(owner, of)
+}
+
 /// The owner that controls an object, if it is of a group and a kind.
 pub fn controller_of<'m>(metadata: &'m ObjectMeta, of: (&str, &str)) -> Option<&'m OwnerReference> {
-    metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true) && is_of(owner, of))
+    metadata.owner_references.iter().flatten().find(|owner| controls(owner, of))
 }
 
 #[cfg(test)]

@@ -365,8 +365,8 @@ impl<K: StoredObject> Store<K> {
         objects.written.clear();
     }
 
-    /// Drops what is not in a complete list, and returns it to be reported, with which the list ends. What an own write put here while the list was being read
-    /// stays if it is newer than everything in the list: the watch that follows reports its end.
+    /// Drops what is not in a complete list, and returns it: the list ends when that has been reported. What an own write put here
+    /// while the list was being read stays if it is newer than everything in the list: the watch that follows reports its end.
     fn retain(&self, listed: &HashSet<ObjectKey>) -> Vec<Arc<K>> {
         let mut objects = self.lock();
         let written = std::mem::take(&mut objects.written);

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::images::{remote, remote_tag};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, poll, restoring, workload};
 use e2e::paths::SYSTEM;
+use e2e::spread_limits::fifty_creations_within_limits;
 use futures::StreamExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
@@ -107,27 +108,7 @@ async fn pods_fill_the_subsets_in_order_and_the_last_ones_go_first() -> Result<(
 
 #[tokio::test]
 async fn fifty_creations_at_once_pass_no_limit() -> Result<()> {
-    in_namespace("spread-fifty", async |t| {
-        t.create(of_clone_set(json!([subset("a", json!(7)), subset("b", json!(11)), subset("c", Value::Null)])))
-            .await?;
-        t.create(clone_set(50)).await?;
-        let end = Instant::now() + LONG;
-        loop {
-            let found = counts(t, &["a", "b", "c"]).await?;
-            ensure!(found[0] <= 7 && found[1] <= 11, "{found:?}");
-            // A creation that failed after its admission may have taken a place. It was given back when no Pod was left to create.
-            let free = 18 - found[0] - found[1];
-            if found.iter().sum::<usize>() == 50 {
-                let events = t.events(SPREAD, "ws").await?;
-                if free <= events.iter().filter(|event| event.contains("CreatePodFailed")).count() {
-                    return Ok(());
-                }
-            }
-            ensure!(Instant::now() < end, "{found:?}");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    })
-    .await
+    in_namespace("spread-fifty", async |t| fifty_creations_within_limits(t, LONG).await).await
 }
 
 #[tokio::test]

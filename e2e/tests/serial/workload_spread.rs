@@ -2,10 +2,10 @@
 //! three replicas of the webhook.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
+use e2e::kit::{Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
+use e2e::spread_limits::fifty_creations_within_limits;
 use serde_json::{Value, json};
 
 use crate::WEBHOOK;
@@ -78,42 +78,15 @@ pub(crate) async fn pods_that_the_webhook_has_missed_are_counted_noted_and_never
     .await
 }
 
-/// A webhook is called by HTTP/1.1: creations at the same time have a connection each, and so reach all replicas.
+/// A webhook is called by HTTP/1.1: creations at the same time have a connection each, which are spread over the replicas.
 #[tokio::test]
 async fn fifty_creations_at_once_pass_no_limit_in_three_replicas_of_the_webhook() -> Result<()> {
     in_namespace("spread-three", async |t| {
         let body = async {
             t.node().scale(WEBHOOK, 3).await?;
-            fifty_at_once(t).await
+            fifty_creations_within_limits(t, PATIENCE * 3).await
         };
         restoring(body, scaled(t, WEBHOOK)).await
     })
     .await
-}
-
-async fn fifty_at_once(t: &Test) -> Result<()> {
-    let subset = |name: &str| json!({ "name": name, "patch": { "metadata": { "labels": { "e2e-subset": name } } } });
-    let limited = |name: &str, max: u32| subset(name).with("/maxReplicas", max);
-    let target = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web" });
-    let subsets = json!([limited("a", 7), limited("b", 11), subset("c")]);
-    let spread = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": SPREAD, "metadata": { "name": "ws" },
-        "spec": { "targetRef": target, "subsets": subsets } });
-    t.create(spread).await?;
-    t.create(workload("CloneSet", "web", 50, vec![app("main")])).await?;
-    let end = Instant::now() + PATIENCE * 3;
-    loop {
-        let pods = t.list("Pod", "app=web").await?;
-        let of = |name: &str| pods.iter().filter(|pod| pod.text(SUBSET) == name).count();
-        let found = [of("a"), of("b"), of("c")];
-        ensure!(found[0] <= 7 && found[1] <= 11, "{found:?}");
-        if found.iter().sum::<usize>() == 50 {
-            // A creation that failed after its admission may have taken a place. It was given back when no Pod was left to create.
-            let failed = t.events(SPREAD, "ws").await?.iter().filter(|event| event.contains("CreatePodFailed")).count();
-            if 18 - found[0] - found[1] <= failed {
-                return Ok(());
-            }
-        }
-        ensure!(Instant::now() < end, "{found:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }

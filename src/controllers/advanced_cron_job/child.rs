@@ -45,7 +45,7 @@ pub(super) const BY_CRON: StoreIndex<Child> = StoreIndex::new("AdvancedCronJob",
 
 /// Whether an AdvancedCronJob controls it, in whatever version.
 fn is_ours(owner: &OwnerReference) -> bool {
-    owner.controller == Some(true) && owner::is_of(owner, (apps::GROUP, "AdvancedCronJob"))
+    owner::controls(owner, (apps::GROUP, "AdvancedCronJob"))
 }
 
 impl Child {

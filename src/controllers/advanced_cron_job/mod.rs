@@ -21,7 +21,7 @@ use prometheus_client::{
 };
 
 use self::child::{BY_CRON, Child, api_of};
-use super::{Context, Registration, Runner, Started, lock, owned_text};
+use super::{Context, Registration, Runner, Started, lock, owned_by};
 use crate::{
     api::apps::{self, advanced_cron_job::AdvancedCronJob},
     domain::kinds::cron_job::{
@@ -292,9 +292,7 @@ impl Controller {
 
     /// The jobs of an AdvancedCronJob, of all kinds: its template may have had another one.
     fn children(&self, cron: &AdvancedCronJob) -> Vec<CronChild> {
-        let [namespace, uid] =
-            [&cron.metadata.namespace, &cron.metadata.uid].map(|text| text.as_deref().unwrap_or_default());
-        let owned = owned_text(namespace, uid);
+        let owned = owned_by(&cron.metadata);
         let of_kind = |kind: JobKind| {
             let children = self.jobs.of(kind).by_index(&BY_CRON, &owned).into_iter();
             children.map(move |child| child.view(kind))

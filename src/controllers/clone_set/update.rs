@@ -150,15 +150,12 @@ impl Controller {
         };
         if let Some(Question { operation, dry_run }) = ask {
             let (budgets, asked) = (&self.context.budgets, (Some(operation), refusals));
-            let kept = match &in_place {
-                Some(update) => update.kept(budgets, asked).await?,
-                None => None,
-            };
-            let kept = match kept {
-                None => kept_by_budgets(budgets, view, asked, dry_run).await,
-                kept => kept,
-            };
-            if let Some(kept) = kept {
+            if let Some(update) = &in_place
+                && let Some(kept) = update.kept(budgets, asked).await?
+            {
+                return Ok(as_tried(kept));
+            }
+            if let Some(kept) = kept_by_budgets(budgets, view, asked, dry_run).await {
                 return Ok(as_tried(kept));
             }
         }

@@ -18,7 +18,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Context, Registration, Runner, Started, lock, owned_text};
+use super::{Context, Registration, Runner, Started, lock, owned_by, owned_text};
 use crate::{
     api::{
         apps::{
@@ -202,9 +202,7 @@ impl Controller {
 
     /// The jobs of a list.
     fn children(&self, list: &ImageListPullJob) -> Vec<Arc<ImagePullJob>> {
-        let [namespace, uid] =
-            [&list.metadata.namespace, &list.metadata.uid].map(|text| text.as_deref().unwrap_or_default());
-        self.jobs.by_index(&BY_LIST, &owned_text(namespace, uid))
+        self.jobs.by_index(&BY_LIST, &owned_by(&list.metadata))
     }
 
     /// How long ago the list ended, if it has.

@@ -19,7 +19,7 @@ use crate::{
         },
         workload::{pod_order::PodOrder, rollout::Invalid},
     },
-    k8s::{name::is_dns_subdomain, owner::is_of},
+    k8s::{name::is_dns_subdomain, owner::controls},
     runtime::watches::ObjectKey,
 };
 
@@ -34,11 +34,9 @@ impl OwnerKind {
     fn of(owner: &OwnerReference) -> Option<Self> {
         // The name is anybody's text, and becomes part of a URL.
         let can_exist = is_dns_subdomain(&owner.name);
-        if owner.controller != Some(true) || !can_exist {
-            return None;
-        }
         let kinds = [("CloneSet", Self::CloneSet), ("StatefulSet", Self::StatefulSet)];
-        kinds.into_iter().find_map(|(kind, known)| is_of(owner, (apps::GROUP, kind)).then_some(known))
+        let controls = |kind| can_exist && controls(owner, (apps::GROUP, kind));
+        kinds.into_iter().find_map(|(kind, known)| controls(kind).then_some(known))
     }
 }
 

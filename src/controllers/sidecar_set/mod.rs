@@ -101,15 +101,15 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "sidecarset-controller";
 /// When to look again for the node of a Pod that no watch has brought.
 const AFTER_UNKNOWN: Duration = Duration::from_secs(1);
-/// Between two passes while nothing is to be done with any Pod, at least: what Pods become changes counts alone, which are
-/// written a second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
+/// The shortest pause between two passes while nothing is to be done with any Pod: what Pods become changes counts alone, which
+/// are written a second apart. New Pods with ten SidecarSets would otherwise have ten passes each, over all Pods.
 const AT_REST: Duration = Duration::from_secs(1);
-/// By how many milliseconds, at most, that is longer for some SidecarSets than for others: one Pod is news for all of its
-/// SidecarSets at once, and their passes would stay together.
+/// The pauses of two SidecarSets differ by up to so many milliseconds. A Pod is news for all of its SidecarSets at once: with the
+/// same pause their passes would always run together.
 const APART: u64 = 1_000;
-/// How much longer it is for each Pod that has its containers, as a pass looks at all of them; at most [`MOST_FOR_PODS`].
+/// A pass looks at all Pods that have the containers, so the pause is this much longer for each of them, up to [`MOST_FOR_PODS`].
 const FOR_EACH_POD: Duration = Duration::from_millis(1);
-/// The counts of a large SidecarSet are this much older than those of a small one, at most.
+/// See [`FOR_EACH_POD`].
 const MOST_FOR_PODS: Duration = Duration::from_secs(3);
 
 struct Controller {
@@ -163,7 +163,7 @@ impl SidecarMemory {
     }
 }
 
-/// [`AT_REST`], up to [`APART`] more, which is always the same for one name, and what Pods add.
+/// The pause between two passes of a SidecarSet at rest: [`AT_REST`], what its name makes of [`APART`], and what its Pods add.
 fn rest(name: &str, pods: usize) -> Duration {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

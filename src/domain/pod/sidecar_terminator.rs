@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The phase is written before a sidecar whose exit code is ignored is stopped, because kubelet makes a Pod Failed as soon as it
-//! has seen that exit code. There is no request beside it: preStop would run twice. For the same reason it waits while a request of
-//! a user runs the hook of a sidecar.
+//! has seen that exit code. There is no request beside it: preStop would run twice. For the same reason the phase waits while a
+//! request of a user runs preStop of a container.
 
 use std::{sync::Arc, time::Duration};
 
@@ -86,9 +86,9 @@ impl TerminatorPlan {
     }
 }
 
-/// When the latest hook of a sidecar began that a request runs, if one does, and how long at most it takes until none does: kubelet
-/// would run it once more in a Pod that is over. `open` are the open requests for this Pod, whoever made them. A node may be lost,
-/// and a request stay open.
+/// The latest hook that a request runs in this Pod: when it began, and how long it is waited for at most, because the request of a
+/// lost node stays open. Kubelet would run the hook once more in a Pod that is over. `open` are the open requests for this Pod,
+/// whoever made them.
 pub fn hook_lasts(pod: &PodView, open: &[Arc<ContainerRecreateRequest>]) -> Option<(Timestamp, Duration)> {
     let is_in_hook = |state: &ContainerRecreateState| {
         let has_ended = matches!(state.phase, Phase::Succeeded | Phase::Failed);

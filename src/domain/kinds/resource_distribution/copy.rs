@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::content::{Content, Fingerprint, ResourceKind, body_of, fingerprint};
 use crate::{
     api::{apps, labels},
-    k8s::{merge_patch, owner::is_of, pointer::escaped, shared},
+    k8s::{merge_patch, owner::controls, pointer::escaped, shared},
 };
 
 const KIND: &str = "ResourceDistribution";
@@ -150,7 +150,7 @@ impl CopyView {
 }
 
 fn is_reference(owner: &OwnerReference) -> bool {
-    owner.controller == Some(true) && is_of(owner, (apps::GROUP, KIND))
+    controls(owner, (apps::GROUP, KIND))
 }
 
 /// Whether an object is a copy of the ResourceDistribution of this name, of whatever UID: one that was deleted and made again
