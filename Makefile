@@ -72,7 +72,7 @@ others: ## Check what docs/ has for Prometheus and Argo CD with promtool and Arg
 site: ## Build docs/ as static pages with search into target/site/book (mdBook, built the first time)
 	@$(E2E) site
 
-site-check: ## Build the site and look at each page in Chromium, at the widths of a phone and a desktop
+site-check: ## Build the site, look at each page in Chromium at the widths of a phone and a desktop, and search (in CI and `make soak`, not in `make test`)
 	@$(E2E) site --check
 
 check: ## Formatting, lints, and licences and sources of dependencies (with cargo-deny)
@@ -139,7 +139,7 @@ bench-scale: ## Measure CloneSet, StatefulSet, DaemonSet and budgets beside a ba
 	$(E2E) deploy
 	cargo run --quiet --locked --profile load --package e2e -- scale $(SCALE_ARGS)
 
-soak: ## 100,000 simulated histories, the long flood, ten years of schedules in twelve time zones, two equal builds, then the end-to-end tests ROUNDS=10 times with 60 random histories of CloneSets each
+soak: ## 100,000 simulated histories, the long flood, ten years of schedules in twelve time zones, two equal builds, site-check, then the end-to-end tests ROUNDS=10 times with 60 random histories of CloneSets each
 	@KRUISE_SIM_SEEDS=100000 cargo test --locked --workspace --features e2e/cluster --lib simulation
 	# A name that no test has passes, with 0 tests.
 	run_one() {
@@ -149,6 +149,7 @@ soak: ## 100,000 simulated histories, the long flood, ten years of schedules in 
 	run_one webhook::server::tests::connections::flood
 	run_one domain::kinds::cron_job::schedule::tests::c4_ten_years_in_twelve_zones
 	$(E2E) reproducible
+	$(E2E) site --check
 	trap '[ -n "$(KEEP)" ] || $(E2E) down' EXIT
 	KRUISE_RANDOM_SEEDS=$${KRUISE_RANDOM_SEEDS:-60} $(E2E) test --only-e2e --rounds $${ROUNDS:-10} $(if $(KEEP),--keep) $(E2E_ARGS)
 

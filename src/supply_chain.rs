@@ -156,6 +156,9 @@ fn every_push_and_pull_request_is_checked_and_tested() {
     assert!(commands(&ci["jobs"]["site"]).contains(&"make site-check"));
     assert!(commands(&ci["jobs"]["test"]).iter().any(|run| run.ends_with(" .ci/run")));
     assert!(read(".ci/run").contains("exec make test"));
+    let makefile = read("Makefile");
+    let (_, soak) = makefile.split_once("\nsoak: ").unwrap();
+    assert!(soak.split("\n\n").next().unwrap().contains("\t$(E2E) site --check\n"), "where there is no CI");
 }
 
 #[test]
