@@ -40,6 +40,10 @@ pub(crate) const PROGRAMS: [(&str, usize); 2] = [("parallel", 8), ("serial", 1)]
 /// libraries alone: the programs have none, and would need the product compiled once more, without its tests.
 const UNIT_TESTS: [&str; 6] = ["test", "--workspace", "--features", "e2e/cluster", "--lib", "--locked"];
 
+/// The examples in the documentation of the crate that other programs use, by itself: with the features that it asks for and
+/// none that other crates add, so its dependencies are built once more.
+const API_EXAMPLES: [&str; 5] = ["test", "--doc", "--package", "kruise-rs-api", "--locked"];
+
 struct Stages {
     done: Vec<(String, Duration, bool)>,
     /// The tests that took longest, with their seconds.
@@ -130,10 +134,12 @@ fn disruptive(
         let units = with_units.then(|| scope.spawn(move || unit_tests(paths)));
         let serial = stages.run("e2e, disruptive", || tests(paths, options, alone, one, again));
         let Some(units) = units else { return serial };
-        let (answer, time) = units.join().map_err(|_| anyhow!("the unit tests panicked"))?;
-        let passed = answer.and_then(|answer| {
-            println!("==> unit tests\n{}{}", answer.stderr, answer.stdout);
-            ensure!(answer.ok, "unit tests failed");
+        let (answers, time) = units.join().map_err(|_| anyhow!("the unit tests panicked"))?;
+        let passed = answers.and_then(|answers| {
+            for answer in &answers {
+                println!("==> unit tests\n{}{}", answer.stderr, answer.stdout);
+            }
+            ensure!(answers.iter().all(|answer| answer.ok), "unit tests failed");
             Ok(())
         });
         stages.done.push(("unit tests, meanwhile".into(), time, passed.is_ok()));
@@ -141,17 +147,17 @@ fn disruptive(
     })
 }
 
-/// What they said and how long they took. They stand back where the cluster wants a processor.
-fn unit_tests(paths: &Paths) -> (Result<Answer>, Duration) {
+/// What they and the examples said and how long they took. They stand back where the cluster wants a processor.
+fn unit_tests(paths: &Paths) -> (Result<Vec<Answer>>, Duration) {
     // Two cargos build one after the other, and the tests of the cluster are built already.
     let _ = until("the disruptive tests to begin", Duration::from_secs(60), &[], || {
         ensure!(!process::find(|args| args[0].contains("/deps/serial-")).is_empty(), "they have not");
         Ok(())
     });
     let start = Instant::now();
-    let mut command = cmd("nice", ["-n", "10", "cargo"]);
-    let answer = command.args(UNIT_TESTS).current_dir(&paths.repo).answer();
-    (answer, start.elapsed())
+    let run = |args: &[&str]| cmd("nice", ["-n", "10", "cargo"]).args(args).current_dir(&paths.repo).answer();
+    let answers = [&UNIT_TESTS[..], &API_EXAMPLES[..]].into_iter().map(run).collect();
+    (answers, start.elapsed())
 }
 
 /// What needs no image.
@@ -238,6 +244,8 @@ fn listed(output: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod reading {
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     #[test]
@@ -264,5 +272,38 @@ mod reading {
                 .collect();
             assert!(found.is_empty(), "{file}: {found:?}");
         }
+    }
+
+    /// The lines of a file at which examples begin that rustdoc takes for tests: those in Rust.
+    fn examples(text: &str) -> Vec<&str> {
+        let docs = text.lines().map(str::trim_start).filter(|line| line.starts_with("//!") || line.starts_with("///"));
+        let fences = docs.filter(|line| line[3..].trim_start().starts_with("```"));
+        // every second one ends an example
+        let begins = fences.step_by(2);
+        begins.filter(|line| matches!(line[3..].trim(), "```" | "```rust" | "```no_run" | "```should_panic")).collect()
+    }
+
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+
+    /// `make test` runs no others.
+    #[test]
+    fn all_examples_in_rust_are_in_the_crate_whose_examples_are_run() {
+        assert_eq!(examples("//! ```\n//! a();\n//! ```\n/// ```text\n/// b\n/// ```\nfn c() {}"), ["//! ```"]);
+        let repo = Paths::default().repo;
+        let mut files = Vec::new();
+        ["src", "e2e/src"].iter().for_each(|folder| sources(&repo.join(folder), &mut files));
+        let with: Vec<PathBuf> =
+            files.into_iter().filter(|file| !examples(&fs::read_to_string(file).unwrap()).is_empty()).collect();
+        assert!(with.iter().any(|file| file.ends_with("src/api/mod.rs")), "{with:?}");
+        assert!(with.iter().all(|file| file.starts_with(repo.join("src/api"))), "{with:?}");
     }
 }
