@@ -26,7 +26,7 @@ use crate::{
         time::{Now, rfc3339},
     },
     runtime::{
-        apply::{code, is_already_there, namespace_is_ending, post},
+        apply::{code, is_already_there, is_refusal, namespace_is_ending, post},
         clock,
         events::reference,
         status_writer::{Outcome, json_of},
@@ -45,7 +45,7 @@ impl Controller {
         let mut memories = lock(&self.memories);
         let memory = memories.entry(ObjectKey::of(cron)).or_default();
         if memory.uid != uid {
-            *memory = CronMemory { uid, ..CronMemory::default() };
+            *memory = CronMemory { uid, told: status::told(cron), ..CronMemory::default() };
         }
         with(memory)
     }
@@ -70,6 +70,9 @@ impl Controller {
             Err(error) if is_already_there(&error) => return self.take_over(cron, kind, (&name, slot)).await,
             Err(error) if namespace_is_ending(&error) => return Ok(Some(IN_THE_WAY)),
             Err(error) => {
+                if !is_refusal(&error) {
+                    self.memory(cron, |memory| memory.sent = Some(slot));
+                }
                 self.trouble(cron, &format!("{} {name}: {error}", kind.kind()));
                 return Err(error);
             }
@@ -79,12 +82,8 @@ impl Controller {
             self.jobs.of(kind).upsert(child);
         }
         self.made(cron, slot);
-        self.memory(cron, |memory| memory.said.clear());
-        self.metrics.made.get_or_create(&KindLabels { kind: kind.kind() }).inc();
         self.metrics.delay.observe(clock::now().since(slot).as_secs_f64());
-        tracing::info!(cron = %key, kind = kind.kind(), job = name, slot = %rfc3339(slot), "made a job");
-        let message = format!("created {} {name} for {}", kind.kind(), rfc3339(slot));
-        self.context.events.normal(&reference(cron), "SuccessfulCreate", &message);
+        self.report_made(cron, kind, slot);
         Ok(None)
     }
 
@@ -111,6 +110,9 @@ impl Controller {
         if is_ours && found.slot() == Some(slot) {
             self.jobs.of(kind).upsert(found);
             self.made(cron, slot);
+            if self.memory(cron, |memory| memory.sent == Some(slot)) {
+                self.report_made(cron, kind, slot);
+            }
             return Ok(None);
         }
         let what = if is_ours { "lacks the annotation with its time" } else { "belongs to somebody else" };
@@ -190,6 +192,29 @@ impl Controller {
         }
     }
 
+    /// Says that a job was made, if it was sent for without an answer and is one of these.
+    pub(super) fn report_found(&self, cron: &AdvancedCronJob, children: &[CronChild]) {
+        let Some(sent) = self.memory(cron, |memory| memory.sent) else { return };
+        let name = make::name(&ObjectKey::of(cron).name, sent);
+        if let Some(found) = children.iter().find(|child| child.slot == Some(sent) && child.name == name) {
+            self.report_made(cron, found.kind, sent);
+        }
+    }
+
+    /// Says that a job was made.
+    fn report_made(&self, cron: &AdvancedCronJob, kind: JobKind, slot: Timestamp) {
+        self.memory(cron, |memory| {
+            memory.said.clear();
+            memory.sent = None;
+        });
+        let (key, kind) = (ObjectKey::of(cron), kind.kind());
+        let name = make::name(&key.name, slot);
+        self.metrics.made.get_or_create(&KindLabels { kind }).inc();
+        tracing::info!(cron = %key, kind, job = name, slot = %rfc3339(slot), "made a job");
+        let message = format!("created {kind} {name} for {}", rfc3339(slot));
+        self.context.events.normal(&reference(cron), "SuccessfulCreate", &message);
+    }
+
     /// Says what was missed before a job that was sent for, once that is known to be there: `made` is the newest slot that has,
     /// or had, a job.
     pub(super) fn report_skipped(&self, cron: &AdvancedCronJob, made: Option<Timestamp>) {
@@ -202,12 +227,16 @@ impl Controller {
     /// One event, however many were missed.
     fn report_missed(&self, cron: &AdvancedCronJob, missed: MissedSlots) {
         let MissedSlots { count, is_more, first, last, is_late } = missed;
-        let before = self.memory(cron, |memory| memory.missed.replace(last));
-        if before.is_some_and(|before| before >= last) {
+        // A job that was sent for without an answer may have become late since, and be found now.
+        let is_told = self.memory(cron, |memory| {
+            let before = memory.told;
+            memory.told = before.max(Some(last));
+            before >= Some(last)
+        });
+        if is_told {
             return;
         }
-        // Those before were counted when they were missed.
-        self.metrics.missed.inc_by(if before.is_some_and(|before| before >= first) { 1 } else { u64::from(count) });
+        self.metrics.missed.inc_by(u64::from(count));
         let number = if is_more { format!("more than {count}") } else { count.to_string() };
         let (first, last) = (rfc3339(first), rfc3339(last));
         let message = match is_late {

@@ -25,7 +25,7 @@ use super::{Context, Registration, Runner, Started, lock, owned_by};
 use crate::{
     api::apps::{self, advanced_cron_job::AdvancedCronJob},
     domain::kinds::cron_job::{
-        plan::{self, CronChild, MissedSlots},
+        plan::{self, CronChild, MissedSlots, Remembered},
         spec::{CronSpec, JobKind},
     },
     k8s::{rbac::Rule, time::Now},
@@ -128,8 +128,10 @@ struct CronMemory {
     uid: String,
     /// The last warning or note.
     said: String,
-    /// The latest slot of which it was said that it was missed.
-    missed: Option<Timestamp>,
+    /// Of the slots up to this one it was said which were missed, by this process or one before.
+    told: Option<Timestamp>,
+    /// The slot of a job that was sent for without an answer: it may be there.
+    sent: Option<Timestamp>,
     /// What was missed before the job that was last sent for, until that is known to be there.
     skipped: Option<MissedSlots>,
     /// Why the job that is due was not made.
@@ -245,9 +247,10 @@ impl Controller {
     async fn pass(&self, cron: &AdvancedCronJob, local: &TimeZone, now: Now) -> kube::Result<Requeue> {
         let spec = CronSpec::of(&cron.spec, local);
         let children = self.children(cron);
-        let made = self.memory(cron, |memory| memory.made);
-        let plan = plan::plan(cron, spec.as_ref().ok(), &children, made, now.wall);
+        let remembered = self.memory(cron, |memory| Remembered { made: memory.made, told: memory.told });
+        let plan = plan::plan(cron, spec.as_ref().ok(), &children, remembered, now.wall);
         self.memory(cron, |memory| memory.made = plan.made);
+        self.report_found(cron, &children);
         self.report_skipped(cron, plan.made);
         let mut failed = Ok(None);
         match plan.run.filter(|_| !plan.records_first) {

@@ -660,9 +660,50 @@ async fn missed_times_are_counted_once() {
     assert_eq!(world.jobs(), Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn f43_what_one_process_has_told_as_missed_is_not_told_by_the_next() {
+    let mut world = World::new();
+    world.put(json!({"startingDeadlineSeconds": 30}));
+    world.settle().await;
+    world.settle_at("2026-01-01T05:30:00Z").await;
+    assert_eq!(world.controller.metrics.missed.get(), 5);
+    // Each process counts from zero.
+    for (now, missed) in [
+        ("2026-01-01T05:30:01Z", 0),
+        ("2026-01-01T05:45:00Z", 0),
+        ("2026-01-01T06:01:00Z", 1),
+        ("2026-01-01T09:01:00Z", 3),
+        ("2026-01-01T09:02:00Z", 0),
+    ] {
+        world.restart();
+        for _ in 0..2 {
+            world.settle_at(now).await;
+        }
+        assert_eq!(world.controller.metrics.missed.get(), missed, "{now}");
+    }
+    // The job that is made was not missed.
+    world.settle_at("2026-01-01T10:00:00Z").await;
+    assert_eq!((world.controller.metrics.missed.get(), world.jobs().len()), (0, 1));
+}
+
+/// What was due when the status was written may have become late while nobody was there.
+#[tokio::test]
+async fn f43_a_job_that_was_refused_until_its_process_ended_is_told_as_missed_by_the_next() {
+    let mut world = World::new();
+    world.put(json!({"startingDeadlineSeconds": 30}));
+    world.settle().await;
+    lock(&world.server).refuses = Some(403);
+    world.now = at("2026-01-01T01:00:00Z");
+    assert!(world.pass().await.is_err());
+    assert_eq!(world.status()["nextScheduleTime"], "2026-01-01T02:00:00Z");
+    world.restart();
+    world.settle_at("2026-01-01T01:30:00Z").await;
+    assert_eq!(world.controller.metrics.missed.get(), 1);
+}
+
 /// The answer to its creation says that the latest job is there, or what is found when it is sent again, or the watch.
 #[tokio::test(start_paused = true)]
-async fn c5_6_what_was_missed_before_the_latest_job_is_told_once_however_that_is_seen_to_be_there() {
+async fn c5_6_the_latest_job_and_what_was_missed_before_it_are_told_once_however_it_is_seen_to_be_there() {
     for seen_by in ["answer", "retry", "watch"] {
         let mut world = World::new();
         world.hear_events();
@@ -689,6 +730,11 @@ async fn c5_6_what_was_missed_before_the_latest_job_is_told_once_however_that_is
         let (first, last) = ("2026-01-01T01:00:00Z", "2026-01-01T05:00:00Z");
         let want = format!("MissedSchedule missed 4 since {first}: only the latest job, of {last}, was made");
         assert_eq!(missed, [&want], "{seen_by}: {events:?}");
+        let made: Vec<&String> = events.iter().filter(|event| event.starts_with("SuccessfulCreate")).collect();
+        let want = format!("SuccessfulCreate created Job {} for {last}", world.jobs()[0]);
+        assert_eq!(made, [&want], "{seen_by}: {events:?}");
+        let of_jobs = KindLabels { kind: "Job" };
+        assert_eq!(world.controller.metrics.made.get_or_create(&of_jobs).get(), 1, "{seen_by}");
         assert_eq!((world.controller.metrics.missed.get(), world.jobs().len()), (4, 1), "{seen_by}");
         assert_eq!(world.status()["lastScheduleTime"], last, "{seen_by}");
     }

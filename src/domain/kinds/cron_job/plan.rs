@@ -1,10 +1,12 @@
 //! What is to be done for one AdvancedCronJob now.
 
+use std::iter;
+
 use jiff::Timestamp;
 
 use super::{
     make,
-    schedule::{COUNTED, Slots},
+    schedule::{COUNTED, Schedule, Slots},
     spec::{Concurrency, CronSpec, JobKind, history_limits},
 };
 use crate::{
@@ -62,6 +64,15 @@ pub struct MissedSlots {
     pub is_late: bool,
 }
 
+/// What is remembered from one plan to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// [`CronPlan::made`] of the plan before or the slot of a job that was made since: a job may go before its slot is recorded.
+    pub made: Option<Timestamp>,
+    /// Of the slots up to this one it was said which were missed.
+    pub told: Option<Timestamp>,
+}
+
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CronPlan {
@@ -79,7 +90,7 @@ pub struct CronPlan {
     pub records_first: bool,
     /// The slot that waits for the end of jobs.
     pub waiting: Option<Timestamp>,
-    /// What was missed.
+    /// What was missed and has not been told.
     pub missed: Option<MissedSlots>,
     /// The first slot that is not due.
     pub next: Option<Timestamp>,
@@ -89,8 +100,7 @@ pub struct CronPlan {
     pub discard: Vec<CronChild>,
 }
 
-/// Decides. `spec` is what could be read of the object; without it no job is made. `children` are its jobs; `made` is
-/// [`CronPlan::made`] of the plan before or the slot of a job that was made since: a job may go before its slot is recorded.
+/// Decides. `spec` is what could be read of the object; without it no job is made. `children` are its jobs.
 ///
 /// A slot that is not newer than every one before is never run: not after its job was deleted, not by another process, and
 /// not when the clock goes back.
@@ -98,7 +108,7 @@ pub fn plan(
     cron: &AdvancedCronJob,
     spec: Option<&CronSpec>,
     children: &[CronChild],
-    made: Option<Timestamp>,
+    remembered: Remembered,
     now: Timestamp,
 ) -> CronPlan {
     let own = cron.metadata.name.as_deref().unwrap_or_default();
@@ -111,7 +121,7 @@ pub fn plan(
     };
     let named = |child: &CronChild| child.slot.filter(|slot| child.name == make::name(own, *slot));
     let slot_of = |child: &CronChild| named(child).filter(|slot| has_come(child, *slot));
-    let made = children.iter().filter_map(slot_of).chain(made).max();
+    let made = children.iter().filter_map(slot_of).chain(remembered.made).max();
     // `recorded` is not kept in `made`, so that a user can correct status.lastScheduleTime.
     let last = made.max(recorded);
     let is_ahead = |last: &Timestamp| last.as_second().saturating_sub(now.as_second()) > CLOCKS_APART;
@@ -124,32 +134,43 @@ pub fn plan(
 
     let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let Some(spec) = spec.filter(|spec| !spec.paused) else { return plan };
-    let Slots { latest, due, first, next } = spec.schedule.slots(last.unwrap_or(created), now);
+    let anchor = last.unwrap_or(created);
+    let Slots { latest, first, next, .. } = spec.schedule.slots(anchor, now);
     plan.next = next;
     let (Some(slot), Some(first)) = (latest, first) else { return plan };
     // A clock shows fractions of a second, a slot has none.
     let is_late = spec.deadline.is_some_and(|deadline| now.as_second().saturating_sub(slot.as_second()) > deadline);
-    let missed = |count: u32, last: Timestamp, is_late: bool| MissedSlots {
-        count: count.min(COUNTED),
-        is_more: count > COUNTED,
-        first,
-        last,
-        is_late,
+    let untold = || match remembered.told.filter(|told| *told >= first) {
+        Some(told) => spec.schedule.next(told, anchor),
+        None => Some(first),
     };
     let is_active = !plan.active.is_empty();
     if is_late {
-        plan.missed = Some(missed(due, slot, true));
+        plan.missed = untold().and_then(|first| missed(&spec.schedule, anchor, (first, slot), true));
     } else if spec.concurrency == Concurrency::Forbid && is_active {
         plan.waiting = Some(slot);
     } else {
         plan.run = Some(slot);
-        plan.missed = (due > 1).then(|| missed(if due > COUNTED { due } else { due - 1 }, slot, false));
+        plan.missed = untold().and_then(|first| missed(&spec.schedule, anchor, (first, slot), false));
         if spec.concurrency == Concurrency::Replace {
             plan.replace = plan.active.iter().filter(|child| !child.is_deleting).cloned().collect();
             plan.records_first = !plan.replace.iter().all(|child| slot_of(child).is_none_or(is_recorded));
         }
     }
     plan
+}
+
+/// The slots from the first one to the last one, which is one of them only if it is late. None: there is none.
+fn missed(
+    schedule: &Schedule,
+    anchor: Timestamp,
+    (first, last): (Timestamp, Timestamp),
+    is_late: bool,
+) -> Option<MissedSlots> {
+    let is_missed = |slot: &Timestamp| *slot < last || (is_late && *slot == last);
+    let slots = iter::successors(Some(first), |slot| schedule.next(*slot, anchor)).take_while(is_missed);
+    let (_, count) = slots.zip(1..=COUNTED + 1).last()?;
+    Some(MissedSlots { count: count.min(COUNTED), is_more: count > COUNTED, first, last, is_late })
 }
 
 /// Whether a job that has ended tells of a success that is not in this status.

@@ -18,6 +18,9 @@ use crate::{
 /// The most jobs that `active` names, the newest: an object has no room for any number of them.
 const MOST_ACTIVE: usize = 500;
 
+/// The reason of the condition Ready while nothing is due.
+const SCHEDULED: &str = "Scheduled";
+
 /// The status as it should be. `trouble` says why the job that is due could not be made.
 pub fn status(
     cron: &AdvancedCronJob,
@@ -62,11 +65,22 @@ pub fn status(
                 let message = "spec.schedule: it fits no time of the next five years";
                 (STALLED, "NeverDue", message.to_owned())
             }
-            None => (READY, "Scheduled", "jobs are made by the schedule".to_owned()),
+            None => (READY, SCHEDULED, "jobs are made by the schedule".to_owned()),
         },
     };
     conditions::set_kstatus(&mut status.conditions, (type_, reason, &message), cron.metadata.generation, now);
     status
+}
+
+/// The slots up to this one had their jobs when the status was written, or it was told that they were missed. None: that is
+/// not known, as where a job was due and not there. A process begins with this, so that it tells nothing again.
+pub fn told(cron: &AdvancedCronJob) -> Option<Timestamp> {
+    let status = cron.status.as_ref()?;
+    let is_of_this_spec = cron.metadata.generation == Some(status.observed_generation);
+    let mut conditions = status.conditions.iter();
+    let is_scheduled = conditions.any(|condition| condition.type_ == READY && condition.reason == SCHEDULED);
+    let next = status.next_schedule_time.filter(|_| is_of_this_spec && is_scheduled)?;
+    Timestamp::from_second(next.as_second().checked_sub(1)?).ok()
 }
 
 fn reference(child: &CronChild, namespace: &str) -> ObjectReference {
@@ -88,7 +102,7 @@ mod tests {
 
     use super::{
         super::{
-            plan::{JobEnd, plan},
+            plan::{JobEnd, Remembered, plan},
             spec::JobKind,
         },
         *,
@@ -124,7 +138,7 @@ mod tests {
 
     fn of(cron: &AdvancedCronJob, children: &[CronChild], trouble: Option<&str>, now: &str) -> AdvancedCronJobStatus {
         let spec = CronSpec::of(&cron.spec, &TimeZone::UTC);
-        let plan = plan(cron, spec.as_ref().ok(), children, None, at(now));
+        let plan = plan(cron, spec.as_ref().ok(), children, Remembered::default(), at(now));
         status(cron, spec.as_ref(), (&plan, children), trouble, at(now))
     }
 
@@ -183,6 +197,31 @@ mod tests {
         let active = [child("cron-1767229200", "2026-01-01T01:00:00Z", None)];
         let paused = cron(json!({"paused": true}), json!({"lastScheduleTime": "2099-01-01T01:00:00Z"}));
         assert_eq!(true_one(&of(&paused, &active, None, "2026-01-01T02:00:01Z")), "Ready Paused");
+    }
+
+    #[test]
+    fn what_was_told_is_known_where_nothing_was_due_when_the_status_was_written() {
+        let active = [child("cron-1767229200", "2026-01-01T01:00:00Z", None)];
+        for (spec, children, trouble, generation, is_known) in [
+            (json!({"startingDeadlineSeconds": 0}), &[][..], None, 3, true),
+            (json!({"startingDeadlineSeconds": 0, "schedule": "@every 1h"}), &[], None, 3, true),
+            // The spec has changed since.
+            (json!({"startingDeadlineSeconds": 0}), &[], None, 4, false),
+            // A job is due, and may be late when somebody looks again.
+            (json!({}), &[], Some("quota"), 3, false),
+            (json!({"concurrencyPolicy": "Forbid"}), &active, None, 3, false),
+            (json!({"paused": true}), &[], None, 3, false),
+            (json!({"schedule": "0 0 30 2 *"}), &[], None, 3, false),
+        ] {
+            let mut cron = cron(spec.clone(), json!({"lastScheduleTime": "2026-01-01T01:00:00Z"}));
+            cron.status = Some(of(&cron, children, trouble, "2026-01-01T02:00:01Z"));
+            cron.metadata.generation = Some(generation);
+            let want = is_known.then(|| at("2026-01-01T02:59:59Z"));
+            assert_eq!(told(&cron), want, "{spec} {trouble:?} {generation}");
+        }
+        assert_eq!(told(&cron(json!({}), Value::Null)), None);
+        // As OpenKruise leaves it.
+        assert_eq!(told(&cron(json!({}), json!({"lastScheduleTime": "2026-01-01T01:00:00Z", "type": "Job"}))), None);
     }
 
     #[test]

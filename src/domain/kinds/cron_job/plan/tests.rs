@@ -34,7 +34,7 @@ fn child(slot: &str, end: Option<bool>) -> CronChild {
 
 fn decide(cron: &AdvancedCronJob, children: &[CronChild], now: &str) -> CronPlan {
     let spec = CronSpec::of(&cron.spec, &TimeZone::UTC).unwrap();
-    plan(cron, Some(&spec), children, None, at(now))
+    plan(cron, Some(&spec), children, Remembered::default(), at(now))
 }
 
 fn names(children: &[CronChild]) -> Vec<&str> {
@@ -101,7 +101,8 @@ fn e37_a_slot_that_was_made_and_is_not_recorded_is_not_run_again_when_its_job_is
         (Some("2099-01-01T00:00:00Z"), &[], Some(first), "2026-01-01T02:00:05Z", Some(first), None),
         (Some("2026-01-01T02:00:00Z"), &[], Some(first), "2026-01-01T02:00:05Z", Some(first), None),
     ] {
-        let found = plan(&cron(json!({}), recorded), Some(&spec), jobs, made, at(now));
+        let remembered = Remembered { made, told: None };
+        let found = plan(&cron(json!({}), recorded), Some(&spec), jobs, remembered, at(now));
         assert_eq!((found.made, found.run), (want_made, want_run), "{recorded:?} {made:?} {now}");
         assert_eq!(found.last, want_made.max(recorded.map(at)), "{recorded:?} {made:?} {now}");
     }
@@ -172,6 +173,39 @@ fn c5_6_f43_of_many_missed_slots_the_latest_is_run_and_the_others_are_summed_up(
 }
 
 #[test]
+fn c5_6_f43_what_was_told_is_not_told_again_and_the_job_that_is_made_was_not_missed() {
+    let hour = |hour: u32| at(&format!("2026-01-01T{hour:02}:00:00Z"));
+    // Since midnight; with the count and the first one.
+    for (deadline, told, now, want) in [
+        (Some(30), None, "2026-01-01T05:30:00Z", Some((5, hour(1)))),
+        (Some(30), Some(hour(0)), "2026-01-01T05:30:00Z", Some((5, hour(1)))),
+        (Some(30), Some(hour(2)), "2026-01-01T05:30:00Z", Some((3, hour(3)))),
+        (Some(30), Some(at("2026-01-01T02:59:59Z")), "2026-01-01T05:30:00Z", Some((3, hour(3)))),
+        (Some(30), Some(hour(5)), "2026-01-01T05:30:00Z", None),
+        // In time again: the job of that hour is made.
+        (Some(30), Some(hour(5)), "2026-01-01T06:00:00Z", None),
+        (Some(30), Some(hour(4)), "2026-01-01T06:00:00Z", Some((1, hour(5)))),
+        (None, None, "2026-01-01T01:30:00Z", None),
+        (None, None, "2026-01-01T02:30:00Z", Some((1, hour(1)))),
+    ] {
+        for schedule in ["0 * * * *", "@every 1h"] {
+            let cron = cron(json!({"schedule": schedule, "startingDeadlineSeconds": deadline}), None);
+            let spec = CronSpec::of(&cron.spec, &TimeZone::UTC).unwrap();
+            let found = plan(&cron, Some(&spec), &[], Remembered { made: None, told }, at(now));
+            let missed = found.missed.map(|missed| (missed.count, missed.first));
+            assert_eq!(missed, want, "{schedule} {deadline:?} {told:?} {now}");
+        }
+    }
+    // The number ends at 100, and is exact before.
+    for (now, count, is_more) in
+        [("2026-01-01T01:40:00Z", 99, false), ("2026-01-01T01:41:00Z", 100, false), ("2026-01-01T01:42:00Z", 100, true)]
+    {
+        let missed = decide(&cron(json!({"schedule": "* * * * *"}), None), &[], now).missed.unwrap();
+        assert_eq!((missed.count, missed.is_more), (count, is_more), "{now}");
+    }
+}
+
+#[test]
 fn c5_5_c5_7_the_starting_deadline() {
     let within = |seconds: i64, now: &str| decide(&cron(json!({"startingDeadlineSeconds": seconds}), None), &[], now);
     assert_eq!(within(90, "2026-01-01T01:01:30.9Z").run, Some(at("2026-01-01T01:00:00Z")));
@@ -215,7 +249,7 @@ fn c5_4_while_it_is_paused_or_unreadable_no_job_is_made_and_the_history_is_kept(
     let children = [child("2026-01-01T01:00:00Z", Some(false))];
     let found = decide(&paused, &children, "2026-01-01T05:00:00Z");
     assert_eq!((found.run, found.next, names(&found.discard)), (None, None, vec!["cron-1767229200"]));
-    let unread = plan(&paused, None, &children, None, at("2026-01-01T05:00:00Z"));
+    let unread = plan(&paused, None, &children, Remembered::default(), at("2026-01-01T05:00:00Z"));
     assert_eq!((unread.run, unread.discard.len(), unread.last), (None, 1, Some(at("2026-01-01T01:00:00Z"))));
 }
 
@@ -296,7 +330,7 @@ proptest! {
             // Until there is nothing to do.
             for _ in 0..4 {
                 let moment = Timestamp::from_second(now).unwrap();
-                let plan = plan(&cron, Some(&read), &children, None, moment);
+                let plan = plan(&cron, Some(&read), &children, Remembered::default(), moment);
                 let replaces = !plan.records_first;
                 let gone = |child: &CronChild| (replaces && plan.replace.contains(child)) || (plan.run.is_none() && plan.discard.contains(child));
                 children.retain(|child| !gone(child));
