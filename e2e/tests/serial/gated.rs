@@ -5,6 +5,7 @@ use e2e::kit::{in_namespace, restoring};
 
 use crate::{
     budgets, claims, pre_download, resize, resource_distribution, serverless_probes, sidecar_terminator, start_ordinal,
+    takeover,
 };
 
 /// Of the gates for budgets each by itself: in the parallel tests deletions are guarded and updates are not.
@@ -20,8 +21,11 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
             resource_distribution::refused_while_off(t).await?;
             resource_distribution::component(t, true).await?;
             t.set_gates(ON).await?;
+            // Before the others: the manager is away for a while.
+            let taken_over =
+                Box::pin(takeover::jobs_subsets_and_copies_of_openkruise_are_taken_over_without_touching_any()).await;
             // On the heap: together they are more than the stack of a test.
-            Ok(tokio::join!(
+            let together = tokio::join!(
                 Box::pin(budgets::updates_resizes_and_container_restarts_need_consent()),
                 Box::pin(pre_download::a_new_image_is_pulled_before_pods_are_updated_to_it()),
                 Box::pin(resize::resources_change_in_place_without_a_restart()),
@@ -33,15 +37,18 @@ async fn what_feature_gates_switch_on_works_behind_them() -> Result<()> {
                 Box::pin(resource_distribution::a_referenced_secret_is_followed_with_the_rights_of_its_author()),
                 Box::pin(resource_distribution::every_example_of_the_guide_is_accepted(t)),
                 Box::pin(resource_distribution::programs_of_others_work_with_it()),
-            ))
+            );
+            Ok((taken_over, together))
         };
         let off = async {
             resource_distribution::component(t, false).await?;
             serverless_probes::tidy(t).await?;
             t.set_gates("ImagePullJobGate=true").await
         };
+        let (taken_over, together) = restoring(on, off).await?;
         let (budgets, images, resources, probes_on, claims, ordinals, sidecars, copies, referenced, examples, others) =
-            restoring(on, off).await?;
+            together;
+        taken_over.context("jobs, subsets and copies of OpenKruise are taken over")?;
         budgets.context("updates, resizes and restarts need consent")?;
         images.context("a new image is pulled before Pods are updated to it")?;
         resources.context("resources change in place without a restart")?;

@@ -1,5 +1,5 @@
-//! A cluster whose CloneSets, StatefulSets and DaemonSets were made by OpenKruise 1.9: objects recorded from it are loaded, then
-//! the manager starts.
+//! A cluster whose workloads, jobs and copies were made by OpenKruise 1.9: objects recorded from it are loaded, then the manager
+//! starts.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,9 @@ const UNTOUCHED: [&str; 3] = ["ControllerRevision", "PersistentVolumeClaim", "Po
 const SETS: [&str; 3] = ["CloneSet", "AdvancedStatefulSet", "AdvancedDaemonSet"];
 const DAEMON_SET: &str = "AdvancedDaemonSet";
 const DAEMON_SETS: &str = "daemonsets.apps.kruise.io";
+/// Recorded objects beside the workloads and jobs. The status of each says which generation was looked at.
+const OTHERS: [(&str, &str); 3] =
+    [("ResourceDistribution", "golden-rd"), ("UnitedDeployment", "united"), ("WorkloadSpread", "spread")];
 
 #[tokio::test]
 async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revision() -> Result<()> {
@@ -39,7 +42,7 @@ async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revi
             for name in ["created", "updated", "preparing-delete", "daemon-set"] {
                 let stage = Test::new(&format!("takeover-{name}")).await?;
                 stages.push(stage.clone());
-                load(&stage, name).await.with_context(|| name.to_owned())?;
+                load(&stage, name, &SETS).await.with_context(|| name.to_owned())?;
             }
             // as after an OpenKruise that had stored the older version
             stored_versions(t, DAEMON_SETS, json!(["v1alpha1", "v1beta1"])).await?;
@@ -83,9 +86,95 @@ async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revi
     .await
 }
 
+/// The gate for ResourceDistributions is on, and nothing else uses the manager meanwhile.
+pub(crate) async fn jobs_subsets_and_copies_of_openkruise_are_taken_over_without_touching_any() -> Result<()> {
+    in_namespace("takeover-jobs", async |t| {
+        let nodes = Nodes::make(t, NODE, 0..1, true).await?;
+        let undo = async {
+            // it is in no namespace
+            t.remove("ResourceDistribution", "golden-rd").await?;
+            remove(t).await?;
+            nodes.remove().await
+        };
+        restoring(others_are_taken_over(t), undo).await
+    })
+    .await
+}
+
+async fn others_are_taken_over(t: &Test) -> Result<()> {
+    let loaded = async {
+        t.node().scale(MANAGER, 0).await?;
+        load(t, "jobs", &OTHERS.map(|(kind, _)| kind)).await?;
+        Ok((contents(t).await?, written(t)?))
+    };
+    let (before, written_before) = restoring(loaded, scaled(t, MANAGER)).await?;
+    for (kind, name) in OTHERS {
+        let seen = |o: &Value| o.int("/status/observedGeneration") == o.int("/metadata/generation");
+        t.wait_for(kind, name, "to be observed", LONG, seen).await?;
+    }
+    let paused = |o: &Value| o.array("/status/conditions").iter().any(|c| c.text("/reason") == "Paused");
+    let cron = t.wait_for("AdvancedCronJob", "cron", "to be observed", LONG, paused).await?;
+    assert_eq!(cron.text("/status/lastScheduleTime"), "2026-11-21T09:52:00Z");
+    quiet(t).await?;
+
+    assert_eq!(contents(t).await?, before);
+    for (what, count) in written(t)? {
+        let count = count.saturating_sub(written_before.get(&what).copied().unwrap_or_default());
+        let most = match what.split(' ').nth(1).unwrap_or_default() {
+            // dry runs, which store nothing
+            "podtemplates/" => continue,
+            // one for each object
+            "broadcastjobs/status" => 4,
+            "clonesets/status" => 3,
+            "advancedcronjobs/status" | "resourcedistributions/status" => 1,
+            "uniteddeployments/status" | "workloadspreads/status" => 1,
+            _ => 0,
+        };
+        ensure!(count <= most, "{what}: {count} times, and not {most}");
+    }
+    Ok(())
+}
+
+/// What there is, each with its version, or where it has a status, with its generation.
+async fn contents(t: &Test) -> Result<BTreeMap<String, String>> {
+    let (version, generation) = ("/metadata/resourceVersion", "/metadata/generation");
+    let mut found = BTreeMap::new();
+    for (kind, part) in [
+        ("Pod", version),
+        ("ConfigMap", version),
+        ("ControllerRevision", version),
+        ("Job", generation),
+        ("BroadcastJob", generation),
+        ("ImageListPullJob", generation),
+        ("AdvancedCronJob", generation),
+        ("CloneSet", generation),
+        ("AdvancedStatefulSet", generation),
+        ("Deployment", generation),
+        ("UnitedDeployment", generation),
+        ("WorkloadSpread", generation),
+    ] {
+        for object in t.list(kind, "").await? {
+            let at = object.pointer(part).unwrap_or(&Value::Null);
+            let what = format!("{} at {at}", object.text("/metadata/uid"));
+            found.insert(format!("{kind} {}", object.text("/metadata/name")), what);
+        }
+    }
+    // Kubernetes makes it in each namespace, at some time.
+    found.remove("ConfigMap kube-root-ca.crt");
+    Ok(found)
+}
+
+/// What the product has written, in the namespace and to ResourceDistributions.
+fn written(t: &Test) -> Result<BTreeMap<String, usize>> {
+    let mut found = writes(&t.paths, &t.namespace)?;
+    let without_namespace = writes(&t.paths, "")?;
+    found.extend(without_namespace.into_iter().filter(|(what, _)| what.contains(" resourcedistributions/")));
+    Ok(found)
+}
+
 /// Creates what was recorded. Only what the API server gives out itself differs: UIDs, versions, generations and times;
-/// the node has another name.
-async fn load(t: &Test, stage: &str) -> Result<()> {
+/// the node has another name. Of the kinds in `looked_at` the manager has to say that it has looked.
+async fn load(t: &Test, stage: &str, looked_at: &[&str]) -> Result<()> {
     let text = std::fs::read_to_string(t.paths.repo.join(RECORDED).join(stage).with_extension("jsonl"))?;
     let mut uids: BTreeMap<String, String> = BTreeMap::new();
     for line in text.lines() {
@@ -105,6 +194,15 @@ async fn load(t: &Test, stage: &str) -> Result<()> {
             object = object.with("/metadata/ownerReferences/0/apiVersion", "apps.kruise.io/v1alpha1");
         }
         object.as_object_mut().context("an object")?.remove("status");
+        if kind == "AdvancedCronJob" {
+            // the times of its schedule since then are due
+            object = object.with("/spec/paused", true);
+        }
+        let time_to_live = "/spec/completionPolicy/ttlSecondsAfterFinished";
+        if object.has(time_to_live) {
+            // it is over since
+            object = object.with(time_to_live, i32::MAX);
+        }
         if object.has("/spec/nodeName") {
             object = object.with("/spec/nodeName", format!("{NODE}0000"));
         }
@@ -116,8 +214,7 @@ async fn load(t: &Test, stage: &str) -> Result<()> {
         if let Some(status) = status.as_object() {
             let mut status = status.clone();
             let set = SETS.into_iter().find(|set| set.trim_start_matches("Advanced") == kind);
-            // so that the manager has to say that it has looked
-            if set.is_some() {
+            if looked_at.contains(&set.unwrap_or(&kind)) {
                 status.remove("observedGeneration");
             }
             let patch = Patch::Merge(json!({ "status": status }));
