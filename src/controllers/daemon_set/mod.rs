@@ -337,7 +337,9 @@ impl Controller {
         let is_at_rest = plan.actions.is_empty() && plan.candidates.is_empty();
         self.common.memories.with(key, |memory| memory.common.is_at_rest = is_at_rest);
         self.report_not_in_place(&job, &plan);
-        let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
+        let of = (&job.spec.selector, &job.spec.template);
+        let steps = self.carry_out(&job, &resolved, &seen, plan, &mut pass);
+        let left = if is_at_rest { steps.await } else { self.common.with_looks(key, of, steps).await };
         self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see(&job, &resolved);

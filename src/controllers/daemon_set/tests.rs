@@ -400,6 +400,45 @@ async fn steps_that_go_on_with_others_do_not_wait_for_a_look_for_the_built_in_da
     assert_ne!(world.images().iter().filter(|(_, image)| image == "i:4").count(), 3);
 }
 
+/// Otherwise places of an update stay empty while a busy API server is asked.
+#[tokio::test(start_paused = true)]
+async fn steps_that_follow_each_other_look_for_the_built_in_daemon_set_beside_them() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    world.settle().await;
+    let comes = async |node: &str| {
+        tokio::time::advance(Duration::from_millis(1500)).await;
+        world.node(node, json!({}));
+        let done = world.pass().await;
+        (done.is_ok(), world.pods().len())
+    };
+    assert_eq!(comes("b").await, (true, 2));
+    assert_eq!(comes("c").await, (true, 3));
+    lock(&world.server).unreadable.push(BUILT_IN);
+    // Three seconds after the look for the first of them: a pass that waited for another one would end here.
+    assert_eq!(comes("d").await, (true, 4));
+    assert_eq!(comes("e").await, (false, 4), "there was no answer, and the last one is too old by now");
+}
+
+/// A thousand Pods are not made within the two seconds for which a look is good.
+#[tokio::test(start_paused = true)]
+async fn steps_that_take_long_look_for_the_built_in_daemon_set_again_and_again() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    world.settle().await;
+    let (key, common) = (ObjectKey::new("ns", "agent"), &world.controller.common);
+    let set = world.controller.sets.get(&key).unwrap();
+    let spec = world.controller.spec(&key, &set).unwrap();
+    let of = (&spec.selector, &spec.template);
+    let two_seconds = Duration::from_secs(2);
+    assert!(common.aside(&key, of, Duration::ZERO).await.is_none(), "it is not there");
+    common.with_looks(&key, of, tokio::time::sleep(Duration::from_secs(10))).await;
+    lock(&world.server).unreadable.push(BUILT_IN);
+    assert!(common.aside(&key, of, two_seconds).await.is_none(), "nobody asks again");
+    tokio::time::advance(two_seconds).await;
+    assert!(common.aside(&key, of, two_seconds).await.is_some());
+}
+
 /// A DaemonSet on two nodes, of which one Pod has begun an update in place.
 async fn updating_in_place() -> World {
     let world = World::with_nodes(&["a", "b"]);

@@ -13,6 +13,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::{api::GetParams, core::Request};
 use serde_json::Value;
+use tokio::sync::Notify;
 
 pub use self::{
     in_place::{InPlaceUpdate, Tried, kept_by_budgets},
@@ -175,9 +176,36 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         if has_begun && generation.is_some() { STEPS_PAUSE } else { Duration::ZERO }
     }
 
-    /// Looks for that object again while steps are taken, when the last look is half as old as they allow: the next pass need
-    /// not wait for the answer then. What it finds holds from the next pass on; that pass asks itself if there is no answer.
-    pub async fn look_ahead(&self, key: &ObjectKey, of: (&LabelSelector, &Value)) {
+    /// Takes steps, and looks for that object again beside them when the last look is half as old as they allow: the next pass
+    /// need not wait for the answer then, however long these steps take. What is found holds from the next pass on; that pass
+    /// asks itself if there is no answer.
+    pub async fn with_looks<R>(
+        &self,
+        key: &ObjectKey,
+        of: (&LabelSelector, &Value),
+        steps: impl Future<Output = R>,
+    ) -> R {
+        let are_taken = Notify::new();
+        let steps = async {
+            let result = steps.await;
+            are_taken.notify_one();
+            result
+        };
+        let looks = async {
+            loop {
+                self.look_ahead(key, of).await;
+                tokio::select! {
+                    () = are_taken.notified() => break,
+                    () = tokio::time::sleep(STEPS_PAUSE / 2) => {}
+                }
+            }
+        };
+        let (result, ()) = tokio::join!(steps, looks);
+        result
+    }
+
+    /// One look, if it is due.
+    async fn look_ahead(&self, key: &ObjectKey, of: (&LabelSelector, &Value)) {
         let now = clock::now().mono;
         let is_half_over = |since: Duration| now.saturating_sub(since) >= STEPS_PAUSE / 2;
         let is_due = self.with(key, |memory| {

@@ -297,13 +297,9 @@ impl Controller {
         }
         self.note_growth(&job, &seen, &plan);
         self.report_trouble(&job, &plan);
-        let is_idle = plan.is_idle();
-        let look_ahead = async {
-            if !is_idle {
-                self.common.look_ahead(key, (&job.spec.selector, &job.spec.template)).await;
-            }
-        };
-        let (left, ()) = tokio::join!(self.carry_out(&job, &resolved, &seen, plan, &mut pass), look_ahead);
+        let (is_idle, of) = (plan.is_idle(), (&job.spec.selector, &job.spec.template));
+        let steps = self.carry_out(&job, &resolved, &seen, plan, &mut pass);
+        let left = if is_idle { steps.await } else { self.common.with_looks(key, of, steps).await };
         self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see_again(&job);
