@@ -35,6 +35,7 @@ use crate::{
         pass::{Pass, forget_deleted},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
+        slow_start,
         status_writer::{Outcome, StatusWriter},
         watches::{self, Change, ObjectKey, Store},
     },
@@ -62,8 +63,8 @@ pub const REGISTRATION: Registration = Registration {
     ],
     workers_flag: Some("advancedcronjob-workers"),
     // Many are due in the same second, and what others do with each new job competes with the creation of the next one: who
-    // sends few requests at a time gets a small share of the API server.
-    workers: 32,
+    // sends few requests at a time gets a small share of the API server. As many as Pods are made at a time.
+    workers: slow_start::MOST,
     start,
 };
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::{Method, request::Parts};
+use axum::http::{Method, Request, request::Parts};
+use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
@@ -598,6 +599,50 @@ async fn a_slot_does_not_wait_for_what_the_pass_before_has_taken() {
         let next = world.controller.pass(&cron, &TimeZone::UTC, began).await.unwrap();
         assert_eq!(next, Requeue::After(Duration::from_secs(wait)), "{took}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_jobs_that_are_due_are_made_before_any_status_and_as_many_at_a_time_as_pods_are() {
+    let due = 480;
+    let server: Arc<Mutex<Server>> = Arc::default();
+    let answers = server.clone();
+    let mut context = in_memory::context(move |request, body| lock(&answers).answer(request, body));
+    let inner = context.client.clone();
+    let slow = tower::service_fn(move |request: Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            inner.send(request).await
+        }
+    });
+    context.client = kube::Client::new(slow, "default");
+    let controller = Arc::new(Controller::new(&context));
+    for index in 0..due {
+        let name = format!("cron-{index}");
+        let cron = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "AdvancedCronJob",
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "generation": 1,
+                "creationTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {"schedule": "0 0 1 1 *", "template": {"jobTemplate": {"spec": {"x": 1}}}}});
+        controller.crons.upsert(serde_json::from_value(cron).unwrap());
+        controller.queue.add(ObjectKey::new("ns", &name));
+    }
+    let (stop, shutdown) = tokio::sync::watch::channel(false);
+    let run = controller.queue.run(REGISTRATION.workers, shutdown, |key: ObjectKey, _| {
+        let this = controller.clone();
+        async move { this.reconcile(&key).await }
+    });
+    let begun = clock::now().mono;
+    let made = async {
+        while lock(&server).writes.len() < due {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stop.send(true).unwrap();
+        clock::now().mono - begun
+    };
+    let ((), took) = tokio::join!(run, made);
+    let writes = lock(&server).writes.clone();
+    assert!(writes[..due].iter().all(|(method, path)| *method == Method::POST && path == JOBS));
+    assert!(took < Duration::from_millis(1100), "ten times 48, a tenth of a second each: {took:?}");
 }
 
 #[tokio::test]
