@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kube::Api;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -13,6 +16,7 @@ use super::{
 use crate::{
     api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
     domain::kinds::workload_spread::{
+        added::{SpreadAdditions, additions},
         ahead,
         count::{SpreadAnswer, SpreadAsk, answer, places, schedulable},
         spec::SpreadSpec,
@@ -50,6 +54,8 @@ struct Basis<'a> {
     total: i32,
     /// Whether the WorkloadSpread was read from the API server in this turn.
     is_fresh: bool,
+    /// What this turn has recorded and does not count.
+    beyond: &'a [UnusedPlace],
 }
 
 /// What is decided.
@@ -63,6 +69,21 @@ struct Turn {
     wait: Option<Duration>,
     ahead: Option<PlacesAhead>,
     unused: Vec<UnusedPlace>,
+}
+
+/// What came of a write.
+enum SpreadWrite {
+    /// It is on record.
+    Done,
+    /// Others have written: it is to be decided again.
+    Outdated {
+        /// Whether the write was bound to one version.
+        was_bound: bool,
+    },
+    /// Others have taken the room at the same time: the records do not count.
+    Beyond(Arc<WorkloadSpread>, Vec<UnusedPlace>),
+    /// The WorkloadSpread was deleted.
+    Gone,
 }
 
 impl Spreads {
@@ -84,6 +105,8 @@ impl Spreads {
         let Some(mut spread) = self.spreads.get(key) else { return Ok(gone()) };
         let api: Api<WorkloadSpread> = Api::namespaced(self.client.clone(), &key.namespace);
         let (mut is_fresh, mut waited, mut total) = (false, Duration::ZERO, None);
+        let mut is_bound = false;
+        let mut beyond: Vec<UnusedPlace> = Vec::new();
         // What is given away of the places on record.
         let mut given: Vec<Option<Settled>> = vec![None; questions.len()];
         for _ in 0..ATTEMPTS {
@@ -94,7 +117,7 @@ impl Spreads {
             }
             let total = total.unwrap_or_default();
             let limits = spec.limits(total);
-            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh };
+            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh, beyond: &beyond };
             let turn = self.decide(&known, questions, &mut given, waited);
             if turn.passes_over && (!is_fresh || turn.wait.is_some()) {
                 if is_fresh && let Some(wait) = turn.wait {
@@ -115,29 +138,70 @@ impl Spreads {
                 self.ahead.given_back(key, &turn.unused);
                 return Ok(answers);
             }
-            match patch_status(&api, spread.as_ref(), &recorded(&spread), &json!(turn.status)).await {
-                Ok(newer) => {
-                    if let Some(newer) = newer {
-                        self.spreads.upsert(newer);
-                    }
+            let written = self.write(&api, &known, &turn.status, is_bound).await?;
+            match written {
+                SpreadWrite::Done => {
                     self.ahead.given_back(key, &turn.unused);
                     if let Some(ahead) = turn.ahead {
                         self.keep_ahead(key, &source(&spread), ahead);
                     }
                     return Ok(answers);
                 }
-                Err(error) if code(&error) == Some(404) => return Ok(gone()),
-                Err(error) if code(&error) == Some(409) => {
+                SpreadWrite::Gone => return Ok(gone()),
+                SpreadWrite::Beyond(newer, records) => {
+                    (spread, is_fresh, is_bound, beyond) = (newer, true, true, records);
+                }
+                SpreadWrite::Outdated { was_bound } => {
                     tracing::debug!(spread = %key, "somebody else has written, deciding again");
+                    is_bound |= !was_bound;
                     match self.reread(&api, key).await? {
                         Some(fresh) => (spread, is_fresh) = (fresh, true),
                         None => return Ok(gone()),
                     }
                 }
-                Err(error) => return Err(Unplaced::ApiServer(format!("its status could not be written: {error}"))),
             }
         }
         Err(Unplaced::KeepsChanging)
+    }
+
+    /// Writes what is decided. Records alone are added beside what others record, unless the write is to be bound to the version
+    /// that was looked at.
+    async fn write(
+        &self,
+        api: &Api<WorkloadSpread>,
+        known: &Basis<'_>,
+        wanted: &WorkloadSpreadStatus,
+        is_bound: bool,
+    ) -> Result<SpreadWrite, Unplaced> {
+        let Basis { spread, spec, limits, .. } = *known;
+        let before = spread.status.as_ref().filter(|_| !is_bound && !spec.needs_total());
+        let (uid, generation) = source(spread);
+        let added = before.and_then(|before| additions(before, wanted, (uid.as_str(), generation)));
+        let written = match &added {
+            Some(added) => add(api, spread, added).await.map(Some),
+            None => patch_status(api, spread, &recorded(spread), &json!(wanted)).await,
+        };
+        let newer = match written {
+            Ok(Some(newer)) => newer,
+            Ok(None) => return Ok(SpreadWrite::Done),
+            Err(error) => match code(&error) {
+                Some(404) => return Ok(SpreadWrite::Gone),
+                Some(409) => return Ok(SpreadWrite::Outdated { was_bound: added.is_none() }),
+                // A test of the patch fails, or the map is gone.
+                Some(422) if added.is_some() => return Ok(SpreadWrite::Outdated { was_bound: false }),
+                _ => return Err(Unplaced::ApiServer(format!("its status could not be written: {error}"))),
+            },
+        };
+        let now = newer.status.as_ref();
+        let beyond = added.filter(|added| !now.is_some_and(|now| added.hold(now, spec, limits)));
+        let Some(SpreadAdditions { records, .. }) = beyond else {
+            self.spreads.upsert(newer);
+            return Ok(SpreadWrite::Done);
+        };
+        tracing::debug!(spread = %known.key, "others have taken the last places, deciding again");
+        self.spreads.upsert(newer.clone());
+        let unused = |(version, subset, key)| UnusedPlace { version, subset, key };
+        Ok(SpreadWrite::Beyond(Arc::new(newer), records.into_iter().map(unused).collect()))
     }
 
     /// Answers by what is known, and puts into the status what is to be recorded.
@@ -150,7 +214,8 @@ impl Spreads {
     ) -> Turn {
         let Basis { key, spread, spec, limits, total, .. } = *known;
         let (now, wall) = (Instant::now(), clock::now().wall);
-        let unused = self.ahead.unused(key, &source(spread), now);
+        let mut unused = self.ahead.unused(key, &source(spread), now);
+        unused.extend_from_slice(known.beyond);
         let mut status = spread.status.clone().unwrap_or_default();
         for UnusedPlace { version, subset, key } in &unused {
             ahead::give_back(limits, spec, &mut status, (version, subset, key));
@@ -292,6 +357,17 @@ enum Given {
     After(Option<Duration>),
     /// It is recorded by itself.
     None,
+}
+
+/// Adds records to the status.
+async fn add(
+    api: &Api<WorkloadSpread>,
+    spread: &WorkloadSpread,
+    added: &SpreadAdditions,
+) -> kube::Result<WorkloadSpread> {
+    let patch = serde_json::from_value(json!(added.patch)).map_err(kube::Error::SerdeError)?;
+    let name = spread.metadata.name.as_deref().unwrap_or_default();
+    api.patch_status(name, &PatchParams::default(), &Patch::<Value>::Json(patch)).await
 }
 
 /// The status as it is stored: a first one is written as a whole.

@@ -15,7 +15,9 @@ use kube::client::Body;
 use serde_json::json;
 
 use super::*;
+use crate::k8s::pointer::patched;
 
+mod added;
 mod ahead;
 
 const SPREAD: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/workloadspreads/ws";
@@ -96,12 +98,18 @@ impl Server {
         }
         if *method == Method::PATCH && path == format!("{SPREAD}/status") {
             let Some(object) = objects.get_mut(SPREAD) else { return failure(404) };
-            if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            if body.is_array() {
+                // A JSON patch is for whatever is stored.
+                if !patched(object, &body) {
+                    return failure(422);
+                }
+            } else if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
                 self.conflicts.fetch_add(1, Ordering::SeqCst);
                 return failure(409);
+            } else {
+                json_patch::merge(object, &json!({"status": body["status"]}));
             }
-            let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-            json_patch::merge(object, &json!({"status": body["status"]}));
             object["metadata"]["resourceVersion"] = (version + 1).to_string().into();
             self.writes.fetch_add(1, Ordering::SeqCst);
             return (200, object.clone());

@@ -151,7 +151,10 @@ pub fn answer(
     let (index, answer) = match ask {
         SpreadAsk::Create { key, .. } => {
             let is_recorded = |name: &str| known(name).is_some_and(|known| known.creating_pods.contains_key(key));
-            if let Some(index) = spec.subsets.iter().position(|subset| is_recorded(&subset.name)) {
+            // Beyond the limit it may be one that does not count, see `added.rs`.
+            let counts = |index: &usize| limits[*index].is_none_or(|max| places[*index].there <= max);
+            let recorded_in = spec.subsets.iter().position(|subset| is_recorded(&subset.name));
+            if let Some(index) = recorded_in.filter(counts) {
                 return SpreadAnswer::Subset(index, places[index].there.saturating_sub(1));
             }
             let next = next_place(places.iter().map(|place| (place.there, place.max, place.is_schedulable)));

@@ -12,9 +12,10 @@
 //!                                                   └─ status.rs, settled.rs: how it is written
 //! ```
 //!
-//! Webhook and controller write one status. The webhook writes only on the version that it has read, the controller leaves
-//! alone what is recorded meanwhile.
+//! Webhook and controller write one status. The webhook writes on the version that it has read, or adds records alone and looks
+//! at what has come of it (`added.rs`); the controller leaves alone what is recorded meanwhile.
 
+pub mod added;
 pub mod adopt;
 pub mod ahead;
 pub mod cost;

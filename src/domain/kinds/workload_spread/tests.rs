@@ -235,6 +235,17 @@ fn a_pod_that_is_deleted_makes_room_at_once_and_only_once() {
 }
 
 #[test]
+fn a_record_beyond_the_limit_is_no_place_for_who_asks_again() {
+    let spec = limited(&[json!(2), Value::Null]);
+    for (replicas, answer) in [(1, SpreadAnswer::Subset(0, 1)), (2, SpreadAnswer::Subset(1, 0))] {
+        let creating = json!({"p": rfc3339(at(0).wall)});
+        let a = json!({"name": "a", "replicas": replicas, "missingReplicas": 0, "creatingPods": creating});
+        let mut status = recorded(VERSION_IGNORED, json!([a]));
+        assert_eq!(ask(&spec, 3, &mut status, &create("p", VERSION_IGNORED)), answer);
+    }
+}
+
+#[test]
 fn percentages_are_of_what_the_workload_wants_now_and_rounded_up() {
     let spec = limited(&[json!("30%"), json!("70%")]);
     assert_eq!((spec.limits(10), spec.limits(5)), (vec![Some(3), Some(7)], vec![Some(2), Some(4)]));
