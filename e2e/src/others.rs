@@ -1,6 +1,7 @@
 //! Runs what docs/ has for other tools with those tools: Prometheus's rules with promtool, and the health checks for Argo CD
-//! with its Lua interpreter, beside the checks that come with Argo CD. The objects that both look at are written by hand, as
-//! controllers leave them; what controllers have left of each kind on a cluster is looked at by [`healths`] in an end-to-end test.
+//! with its Lua interpreter, beside the checks that come with Argo CD. The objects that both look at here are written by hand, as
+//! controllers leave them; what controllers have left on a cluster is looked at by [`healths`] and [`both_healths`] in end-to-end
+//! tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -114,6 +115,14 @@ pub fn healths(paths: &Paths, objects: &[Value]) -> Result<Vec<String>> {
     let script = script(paths)?;
     let cases: Vec<(Option<&str>, &Value)> = objects.iter().map(|object| (Some(script.as_str()), object)).collect();
     Ok(verdicts(paths, &cases)?.iter().map(|verdict| verdict.word().to_owned()).collect())
+}
+
+/// The same of one object of a kind for which Argo CD has a check, and after it what that check makes of the object.
+pub fn both_healths(paths: &Paths, object: &Value) -> Result<[String; 2]> {
+    let script = script(paths)?;
+    let said = verdicts(paths, &[(Some(script.as_str()), object), (None, object)])?;
+    let [ours, own] = said.as_slice() else { bail!("{} verdicts by two checks", said.len()) };
+    Ok([ours, own].map(|verdict| verdict.word().to_owned()))
 }
 
 fn folder(paths: &Paths) -> PathBuf {

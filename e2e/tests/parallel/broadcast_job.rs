@@ -8,11 +8,13 @@ use e2e::images::BUSYBOX;
 use e2e::kit::{Build, Look, PATIENCE, Test, condition, in_namespace, plugin_command, poll};
 use serde_json::{Value, json};
 
-const JOB: &str = "BroadcastJob";
+use crate::others::shown;
+
+pub(crate) const JOB: &str = "BroadcastJob";
 const LONG: Duration = Duration::from_secs(120);
 
 /// A job whose Pods run a shell script.
-fn job(name: &str, script: &str) -> Value {
+pub(crate) fn job(name: &str, script: &str) -> Value {
     json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": JOB, "metadata": { "name": name }, "spec": { "template": {
         "metadata": { "labels": { "app": name } },
         "spec": { "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "restartPolicy": "Never",
@@ -62,14 +64,16 @@ async fn a_failed_pod_fails_the_job_or_pauses_it_until_somebody_goes_on() -> Res
         let failed = t.wait_for(JOB, "fast", "to fail", LONG, has_phase("failed")).await?;
         assert_eq!((failed.int("/status/failed"), condition(&failed, "Stalled")), (1, "True"));
         ensure!(condition(&failed, "Failed") == "True", "{failed}");
+        shown(t, (JOB, "fast"), ["Degraded", "Degraded"]).await?;
 
         t.create(job("held", "exit 3").with("/spec/failurePolicy", json!({ "type": "Pause" }))).await?;
         let held = t.wait_for(JOB, "held", "to be paused", LONG, has_phase("paused")).await?;
         assert_eq!(held.pointer("/spec/paused"), Some(&json!(true)), "it is written where users read and clear it");
+        shown(t, (JOB, "held"), ["Degraded", "Suspended"]).await?;
         t.patch(JOB, "held", json!({ "spec": { "paused": false } })).await?;
         let done = t.wait_for(JOB, "held", "to complete", LONG, has_phase("completed")).await?;
         assert_eq!((done.int("/status/failed"), done.int("/status/succeeded")), (1, 0));
-        Ok(())
+        shown(t, (JOB, "held"), ["Healthy", "Progressing"]).await
     })
     .await
 }

@@ -6,11 +6,13 @@ use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Look, PATIENCE, Test, condition, in_namespace};
 use serde_json::{Value, json};
 
-const CRON: &str = "AdvancedCronJob";
+use crate::others::shown;
+
+pub(crate) const CRON: &str = "AdvancedCronJob";
 /// A schedule of whole minutes, a Pod, and the machine's other work.
 const LONG: Duration = Duration::from_secs(180);
 
-fn cron(name: &str, schedule: &str, template: Value) -> Value {
+pub(crate) fn cron(name: &str, schedule: &str, template: Value) -> Value {
     json!({ "kind": CRON, "apiVersion": "apps.kruise.io/v1beta1", "metadata": { "name": name },
         "spec": { "schedule": schedule, "template": template } })
 }
@@ -23,7 +25,7 @@ fn job() -> Value {
 }
 
 /// A list of which no node pulls anything: it ends at once.
-fn images() -> Value {
+pub(crate) fn images() -> Value {
     json!({ "imageListPullJobTemplate": { "metadata": { "annotations": { "e2e": "cron" } }, "spec": {
         "images": ["registry.example/none:1"], "selector": { "matchLabels": { "e2e/nowhere": "yes" } },
         "completionPolicy": { "activeDeadlineSeconds": 600 } } } })
@@ -46,6 +48,7 @@ async fn a_job_is_made_at_each_time_and_waits_for_the_one_before() -> Result<()>
         ensure!(condition(&first, "Ready") == "True", "{first:#}");
         let active =
             t.wait_for(CRON, "tick", "to have an active job", LONG, |o| o.array("/status/active").len() == 1).await?;
+        shown(t, (CRON, "tick"), ["Healthy", "Progressing"]).await?;
         t.wait_events(CRON, "tick", |events| events.iter().any(|event| event.starts_with("JobAlreadyActive"))).await?;
         let all = jobs(t).await?;
         ensure!(all.len() == 1, "{} jobs", all.len());

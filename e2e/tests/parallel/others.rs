@@ -1,18 +1,20 @@
 //! Other programs on objects of kruise-rs: autoscalers, a roll-out that is driven from outside by its partition, and the health
-//! check for Argo CD.
+//! checks of Argo CD.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::clients::{apply, removed, samples};
-use e2e::kit::{Look, Test, app, condition, in_namespace, pod, poll, restoring};
-use e2e::others::healths;
+use e2e::kit::{Build, Look, Test, app, condition, in_namespace, pod, poll, restoring, shell};
+use e2e::others::{both_healths, healths};
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
+use crate::broadcast_job::{JOB, job};
 use crate::clone_set::{CLONE_SET, clone_set, pods, uids};
+use crate::cron_job::{CRON, cron, images};
 use crate::daemon_set::{DAEMON_SET, daemon_set, labelled, settled};
-use crate::stateful_set::{STATEFUL_SET, started, stateful_set};
+use crate::stateful_set::{ROLLING, STATEFUL_SET, started, stateful_set};
 
 const HPA: &str = "HorizontalPodAutoscaler";
 const LONG: Duration = Duration::from_secs(120);
@@ -198,6 +200,95 @@ async fn looked_at_by_argo_cd(t: &Test) -> Result<()> {
             ensure!(wanted.contains(&&*health), "{kind} is {health}, not one of {wanted:?}: {:#}", object["status"]);
         }
         Ok(())
+    })
+    .await
+}
+
+/// Whether an object is shown as the first by the script of docs/integrations/argocd, and as the second by Argo CD's own check.
+async fn is_shown(t: &Test, (kind, name): (&str, &str), wanted: [&str; 2]) -> Result<()> {
+    let object = t.get(kind, name).await?;
+    let shown = both_healths(&t.paths, &object)?;
+    ensure!(shown == wanted, "{kind} {name} is {shown:?}: {:#}", object["status"]);
+    Ok(())
+}
+
+/// Waits for that.
+pub(crate) async fn shown(t: &Test, of: (&str, &str), wanted: [&str; 2]) -> Result<()> {
+    let what = format!("{of:?} to be shown as {wanted:?}");
+    poll(&what, LONG, async || is_shown(t, of, wanted).await).await
+}
+
+/// A container that is ready when it has a file.
+fn ready_when_told() -> Value {
+    let probe = json!({ "periodSeconds": 1, "exec": { "command": ["sh", "-c", "[ -e /tmp/go ]"] } });
+    shell("main", "").with("/readinessProbe", probe)
+}
+
+/// Gives the file to Pods until their workload is shown as Healthy by both checks: a roll-out may replace one just now.
+async fn healthy_when_told(t: &Test, of: (&str, &str)) -> Result<()> {
+    poll(&format!("{of:?} to be Healthy"), LONG, async || {
+        for pod in pods(t, of.1).await? {
+            let _ = t.exec(pod.text("/metadata/name"), "main", "touch /tmp/go").await;
+        }
+        is_shown(t, of, ["Healthy", "Healthy"]).await
+    })
+    .await
+}
+
+/// A set of one Pod, from its creation to the end of a roll-out. `strategy` is where its kind has pause and partition, and `held`
+/// what Argo CD's own check makes of a partition that holds the Pod.
+async fn shown_on_its_way(t: &Test, set: Value, (kind, strategy, held): (&str, &str, &str)) -> Result<()> {
+    let name = set.text("/metadata/name").to_owned();
+    let of = (kind, name.as_str());
+    t.create(set).await?;
+    shown(t, of, ["Progressing", "Degraded"]).await?;
+    healthy_when_told(t, of).await?;
+    let paused = json!({ "spec": { "template": changed("once") } }).with(&format!("{strategy}/paused"), true);
+    t.patch(kind, &name, paused).await?;
+    shown(t, of, ["Suspended", "Suspended"]).await?;
+    let partition = |number: i64| json!({}).with(strategy, json!({ "paused": false, "partition": number }));
+    t.patch(kind, &name, partition(1)).await?;
+    shown(t, of, ["Suspended", held]).await?;
+    t.patch(kind, &name, partition(0)).await?;
+    shown(t, of, ["Progressing", "Degraded"]).await?;
+    healthy_when_told(t, of).await
+}
+
+async fn job_shown_on_its_way(t: &Test, job: Value) -> Result<()> {
+    let name = job.text("/metadata/name").to_owned();
+    let of = (JOB, name.as_str());
+    t.create(job).await?;
+    shown(t, of, ["Progressing", "Progressing"]).await?;
+    healthy_when_told(t, of).await
+}
+
+async fn schedule_shown(t: &Test) -> Result<()> {
+    t.create(cron("later", "0 0 1 1 *", images())).await?;
+    shown(t, (CRON, "later"), ["Healthy", "Degraded"]).await?;
+    t.patch(CRON, "later", json!({ "spec": { "paused": true } })).await?;
+    shown(t, (CRON, "later"), ["Suspended", "Suspended"]).await
+}
+
+/// Tests of BroadcastJobs and AdvancedCronJobs look at further states of theirs.
+#[tokio::test]
+async fn argo_cds_own_checks_show_each_state_as_the_guide_says() -> Result<()> {
+    in_namespace("argocd-own", async |t| {
+        labelled(t, async |_| {
+            let agent = daemon_set(t, "agent", vec![ready_when_told()]);
+            let here = agent["spec"]["template"]["spec"]["nodeSelector"].clone();
+            let web = clone_set("web", 1, vec![ready_when_told()]).with("/spec/updateStrategy/maxUnavailable", 1);
+            let db = stateful_set("db", 1, vec![ready_when_told()]);
+            let sweep = job("sweep", "until [ -e /tmp/go ]; do sleep 0.2; done");
+            tokio::try_join!(
+                shown_on_its_way(t, web, (CLONE_SET, "/spec/updateStrategy", "Suspended")),
+                shown_on_its_way(t, db, (STATEFUL_SET, ROLLING, "Progressing")),
+                shown_on_its_way(t, agent, (DAEMON_SET, ROLLING, "Progressing")),
+                job_shown_on_its_way(t, sweep.with("/spec/template/spec/nodeSelector", here)),
+                schedule_shown(t),
+            )?;
+            Ok(())
+        })
+        .await
     })
     .await
 }
