@@ -1,5 +1,6 @@
-//! From a Helm release of OpenKruise to one of kruise-rs, and back, with a stand-in for OpenKruise's chart: a definition, and
-//! a manager and a daemon that do nothing.
+//! From a Helm release of OpenKruise to one of kruise-rs, and back, with a stand-in for OpenKruise's chart: definitions of which
+//! some convert by its webhook, registrations that fail closed, and a manager and a daemon that do nothing. So nobody answers
+//! that webhook, as when OpenKruise is gone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,23 +12,72 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{cmd, environment};
 use e2e::deploy::DAEMON_ARGS;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, restoring, shell, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, restoring, shell, workload};
 use e2e::paths::{NODE, SYSTEM, containerd_dir};
 use serde_json::{Value, json};
 
 use crate::MANAGER;
 
-const DEFINITION: &str = "clonesets.apps.kruise.io";
 const OLD: &str = "e2e-openkruise";
+const SERVICE: &str = "kruise-webhook-service";
+/// Definitions in the chart.
+const DEFINITIONS: [&str; 4] = ["clonesets", "daemonsets", "sidecarsets", "statefulsets"];
+/// Those that OpenKruise 1.9 converts by its webhook.
+const CONVERTED: [&str; 3] = ["daemonsets", "sidecarsets", "statefulsets"];
+/// Calls of kubectl that need OpenKruise's webhook while its registrations and definitions are there, and how an API server
+/// names it that gets no answer.
+const CALLS: [(&[&str], &str); 2] = [
+    (&["run", "none", "--image=none", "--dry-run=server"], "mpod.kb.io"),
+    (&["get", "statefulsets.v1alpha1.apps.kruise.io", "db"], "conversion webhook"),
+];
+
+/// A definition of ours with the conversion that OpenKruise's has.
+fn definition(t: &Test, plural: &str) -> Result<String> {
+    const NONE: &str = "    strategy: None\n    webhook: null\n";
+    let text = std::fs::read_to_string(t.paths.repo.join(format!("manifests/crds/{plural}.apps.kruise.io.yaml")))?;
+    ensure!(text.contains(NONE), "the definition of {plural} has another conversion");
+    if !CONVERTED.contains(&plural) {
+        return Ok(text.replace(NONE, "    strategy: None\n"));
+    }
+    // Its manager writes the CA.
+    let service = json!({ "name": SERVICE, "namespace": SYSTEM, "path": "/convert" });
+    let webhook = json!({ "clientConfig": { "service": service }, "conversionReviewVersions": ["v1", "v1beta1"] });
+    Ok(text.replace(NONE, &format!("    strategy: Webhook\n    webhook: {webhook}\n")))
+}
+
+/// A registration as OpenKruise has it, with one entry for Pods and one for StatefulSets.
+fn registration(kind: &str, pods: &[&str], sets: &[&str]) -> Value {
+    let verb = if kind == "MutatingWebhookConfiguration" { "mutate" } else { "validate" };
+    let entry = |what: &str, path: &str, rule: &Value| {
+        let service = json!({ "name": SERVICE, "namespace": SYSTEM, "path": format!("/{verb}-{path}") });
+        json!({ "name": format!("{}{what}.kb.io", &verb[..1]), "clientConfig": { "service": service }, "rules": [rule],
+            "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1", "v1beta1"] })
+    };
+    let pods = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": pods });
+    let sets = json!({ "apiGroups": ["apps.kruise.io"], "apiVersions": ["v1alpha1", "v1beta1"],
+        "resources": ["statefulsets"], "operations": sets });
+    let others = json!([{ "key": "control-plane", "operator": "DoesNotExist" }]);
+    let pods = entry("pod", "pod", &pods).with("/namespaceSelector/matchExpressions", others);
+    let sets = entry("statefulset", "apps-kruise-io-statefulset", &sets);
+    json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+        "metadata": { "name": registration_name(kind) }, "webhooks": [pods, sets] })
+}
+
+fn registration_name(kind: &str) -> &'static str {
+    match kind {
+        "MutatingWebhookConfiguration" => "kruise-mutating-webhook-configuration",
+        _ => "kruise-validating-webhook-configuration",
+    }
+}
 
 /// Writes the chart. JSON is YAML.
 fn stand_in(t: &Test, dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir.join("templates"))?;
     let chart = json!({ "apiVersion": "v2", "name": "stand-in", "version": "1.9.0" });
     std::fs::write(dir.join("Chart.yaml"), chart.to_string())?;
-    let definition = std::fs::read_to_string(t.paths.repo.join(format!("manifests/crds/{DEFINITION}.yaml")))?;
-    let definition = definition.replace("    webhook: null\n", "");
-    std::fs::write(dir.join("templates/definition.yaml"), definition)?;
+    for plural in DEFINITIONS {
+        std::fs::write(dir.join(format!("templates/{plural}.yaml")), definition(t, plural)?)?;
+    }
     let runs = |kind: &str, name: &str, role: &str| {
         let labels = json!({ "control-plane": role });
         let main = shell("main", "").with("/args", json!(["--feature-gates=ImagePullJobGate=true"]));
@@ -40,10 +90,16 @@ fn stand_in(t: &Test, dir: &Path) -> Result<()> {
         "metadata": { "name": "e2e-openkruise" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" },
         "subjects": [{ "kind": "ServiceAccount", "name": "kruise-manager", "namespace": SYSTEM }] });
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": SERVICE, "namespace": SYSTEM },
+        "spec": { "ports": [{ "port": 443, "targetPort": 9876 }], "selector": { "control-plane": "controller-manager" } } });
+    let (some, all) = (["CREATE", "UPDATE"], ["CREATE", "UPDATE", "DELETE"]);
     for (file, object) in [
         ("manager", runs("Deployment", MANAGER, "controller-manager")),
         ("daemon", runs("DaemonSet", "kruise-daemon", "daemon")),
         ("binding", binding),
+        ("service", service),
+        ("mutating", registration("MutatingWebhookConfiguration", &["CREATE"], &some)),
+        ("validating", registration("ValidatingWebhookConfiguration", &["UPDATE", "DELETE"], &all)),
     ] {
         std::fs::write(dir.join(format!("templates/{file}.yaml")), object.to_string())?;
     }
@@ -102,6 +158,20 @@ impl Drop for Daemons {
     }
 }
 
+/// Waits until nobody answers OpenKruise's webhook, and until all is answered without it.
+async fn webhook_is_missed(t: &Test, is_missed: bool) -> Result<()> {
+    for (call, webhook) in CALLS {
+        poll(&format!("{webhook}, missed: {is_missed}"), PATIENCE, async || {
+            let said = t.kubectl(call).await.map_or_else(|error| error.to_string(), |_| String::new());
+            let fits = if is_missed { said.contains(webhook) } else { said.is_empty() };
+            ensure!(fits, "kubectl {}: {said:?}", call.join(" "));
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 async fn records(t: &Test) -> Result<String> {
     t.kubectl(&["get", "secrets", "-n", SYSTEM, "-l", &format!("owner=helm,name={OLD}"), "-o", "name"]).await
 }
@@ -114,6 +184,7 @@ async fn scenario(t: &Test, dir: &Path) -> Result<()> {
     run(t, install).await?;
     let before = uids(t).await?;
     ensure!(!records(t).await?.is_empty());
+    webhook_is_missed(t, true).await?;
     let daemons = Daemons::watch(t);
 
     let values = dir.join("values.json");
@@ -123,6 +194,7 @@ async fn scenario(t: &Test, dir: &Path) -> Result<()> {
     over.arg("--values").arg(&values);
     run(t, over).await?;
     t.webhook_answers().await?;
+    webhook_is_missed(t, false).await?;
     assert_eq!(uids(t).await?, before, "definitions and Pods after moving over");
     assert_eq!(records(t).await?, "", "nobody can uninstall the old release any more");
     ensure!(t.find("ClusterRoleBinding", OLD).await?.is_none(), "its rights are gone");
@@ -136,12 +208,23 @@ async fn scenario(t: &Test, dir: &Path) -> Result<()> {
     run(t, back).await?;
     assert_eq!(uids(t).await?, before, "definitions and Pods after going back");
     ensure!(!records(t).await?.is_empty() && t.find("ClusterRoleBinding", OLD).await?.is_some());
+    // The chart's own are back.
+    webhook_is_missed(t, true).await?;
     assert_eq!(daemons.most.load(Ordering::Relaxed), 1, "daemons on the node at once");
     Ok(())
 }
 
 /// As if nobody had installed anything. Not by Helm: the definition would go with the release.
 async fn clear(t: &Test) -> Result<()> {
+    // First of all: nothing with a Pod, and no object that is converted, gets by them.
+    for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
+        t.kubectl(&["delete", kind, registration_name(kind), "--ignore-not-found"]).await?;
+    }
+    for plural in CONVERTED {
+        let none = r#"{"spec":{"conversion":{"strategy":"None","webhook":null}}}"#;
+        t.kubectl(&["patch", "crd", &format!("{plural}.apps.kruise.io"), "--type=merge", "--patch", none]).await?;
+    }
+    t.kubectl(&["delete", "service", SERVICE, "-n", SYSTEM, "--ignore-not-found"]).await?;
     t.kubectl(&["delete", "secrets", "-n", SYSTEM, "-l", "owner=helm"]).await?;
     t.kubectl(&["delete", "clusterrolebinding", OLD, "--ignore-not-found"]).await?;
     for (kind, name) in [("deployment", MANAGER), ("deployment", "kruise-webhook"), ("daemonset", "kruise-daemon")] {
@@ -157,6 +240,9 @@ async fn helm_releases_change_over_and_back_without_a_second_daemon_or_a_new_pod
         t.create(workload("CloneSet", "set", 1, vec![app("main")])).await?;
         let available = |o: &Value| o.int("/status/availableReplicas") == 1;
         t.wait_for("CloneSet", "set", "to be available", PATIENCE, available).await?;
+        // Converted, where somebody asks for the older version.
+        let db = workload("StatefulSet", "db", 0, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1beta1");
+        t.create(db).await?;
         let dir: PathBuf = std::env::temp_dir().join(&t.namespace);
         std::fs::create_dir_all(&dir).context("a directory for the chart")?;
         t.node().undeploy(false).await?;
