@@ -84,6 +84,11 @@ impl Pair {
         self.minor() >= 31
     }
 
+    /// The daemon uses the container events of containerd since 2.0.
+    pub fn has_container_events(&self) -> bool {
+        matches!(self.containerd, Containerd::Module(_))
+    }
+
     /// The feature gate ContainerRestartRules, which is there since 1.34.
     pub fn has_restart_rules(&self) -> bool {
         self.minor() >= 34

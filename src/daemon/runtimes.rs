@@ -218,7 +218,7 @@ async fn follow_events(client: Client, changed: mpsc::Sender<String>) {
         // Asked each time: a stream also ends when the runtime is replaced by another release of it.
         let pause = match client.version().await {
             Ok(version) if events_are_shared(&version.runtime_name, &version.runtime_version) => {
-                if follow_stream(&client, &changed).await.is_break() {
+                if follow_stream(&client, &version.runtime_name, &changed).await.is_break() {
                     return;
                 }
                 EVENTS_RETRY
@@ -234,11 +234,16 @@ async fn follow_events(client: Client, changed: mpsc::Sender<String>) {
 }
 
 /// Until the stream ends. Break: the daemon is shutting down.
-async fn follow_stream(client: &Client, changed: &mpsc::Sender<String>) -> ControlFlow<()> {
+async fn follow_stream(client: &Client, runtime: &str, changed: &mpsc::Sender<String>) -> ControlFlow<()> {
     // Some runtimes answer with the first event: on a quiet node that takes long, and says nothing.
     match client.container_events().await {
         Ok(mut stream) => {
+            let mut is_first = true;
             while let Ok(Some(event)) = stream.message().await {
+                // That they are asked for says little: CRI-O sends none unless its setting is on.
+                if std::mem::take(&mut is_first) {
+                    tracing::info!(runtime, "container events arrive");
+                }
                 let pod_uid = event.pod_sandbox_status.and_then(|s| s.metadata).map(|m| m.uid);
                 let matters = event.container_event_type != i32::from(ContainerEventType::ContainerCreatedEvent);
                 if let Some(pod_uid) = pod_uid.filter(|_| matters)

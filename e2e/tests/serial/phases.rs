@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::kit::{Build, Container, Look, PATIENCE, Test, app, crr, in_namespace, pod, poll, shell};
+use e2e::paths::SYSTEM;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -88,11 +89,27 @@ async fn in_each_phase(t: &Test, kill: impl AsyncFnOnce(&Test) -> Result<()>) ->
     Ok(())
 }
 
+/// The daemon has asked for container events, and got some, if containerd sends them to all who ask; else it has not asked.
+async fn events_are_used(t: &Test) -> Result<()> {
+    let wanted = t.paths.pair.has_container_events();
+    let daemon = t.node().daemon().await?;
+    let daemon = daemon.text("/metadata/name");
+    poll("the log of the daemon to tell of container events", PATIENCE, async || {
+        let log = t.kubectl(&["logs", daemon, "-n", SYSTEM, "--tail=-1"]).await?;
+        let found = log.lines().find(|line| line.contains("container runtime found")).context("no runtime was found")?;
+        ensure!(found.contains(&format!("events={wanted}")), "{found}");
+        ensure!(log.contains("container events arrive") == wanted, "{log}");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn containerd_killed_in_each_phase() -> Result<()> {
     in_namespace("phases-containerd", async |t| {
         t.node().daemon_ready().await?;
-        in_each_phase(t, async |t| t.node().restart("containerd", "KILL").await).await
+        in_each_phase(t, async |t| t.node().restart("containerd", "KILL").await).await?;
+        events_are_used(t).await
     })
     .await
 }
@@ -120,7 +137,7 @@ async fn every_manager_killed_in_each_phase() -> Result<()> {
                 t.node().process_of(&manager).await?.signal("KILL");
                 // New Pods: restarts by kubelet wait longer each time.
                 let now = DeleteParams::default().grace_period(0);
-                t.api_in(e2e::paths::SYSTEM, "Pod").delete(manager.text("/metadata/name"), &now).await?;
+                t.api_in(SYSTEM, "Pod").delete(manager.text("/metadata/name"), &now).await?;
             }
             Ok(())
         };
