@@ -115,6 +115,7 @@ pub const CORE: &[Part] = &[
             "stateful_set::pods_of_a_built_in_set_are_taken_over_without_a_restart",
             "daemon_set::a_built_in_daemon_set_is_taken_over_when_it_is_gone",
         ],
+        // Not helm_takeover: it takes a minute and a half, and the part of it that touches Kubernetes most is in `helm`.
         serial: &["takeover::workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revision"],
     },
     Part {
