@@ -23,3 +23,6 @@ pub mod states;
 pub mod status;
 pub mod upgradable;
 pub mod write;
+
+#[cfg(test)]
+mod tests;

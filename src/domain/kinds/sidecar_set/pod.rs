@@ -1,6 +1,6 @@
 //! A Pod as the update of a SidecarSet sees it: whether it has the containers, runs what its spec says, and can be updated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -12,6 +12,7 @@ use super::{
     upgradable,
 };
 use crate::{
+    api::apps::sidecar_set::twin_names,
     domain::pod::{
         inplace::is_same_image,
         order::{Candidate, Phase},
@@ -299,14 +300,20 @@ impl<'a> SidecarPod<'a> {
         Resting::of(spec, sidecar, (&self.notes, self.states.as_ref()), image)
     }
 
+    /// The twins that are not at work, of all SidecarSets of the Pod.
+    fn all_resting(&self) -> BTreeSet<String> {
+        let other =
+            |(sidecar, working): (&String, &String)| twin_names(sidecar).into_iter().find(|twin| twin != working);
+        self.notes.working.iter().filter_map(other).collect()
+    }
+
     /// Whether the new twin is at work, so that the old one can go.
     fn may_reset(&self, spec: &Spec, is_in_service: bool) -> bool {
-        let resting = spec.sidecars.iter().filter_map(|sidecar| self.resting(spec, sidecar));
-        let resting: Vec<String> = resting.map(|twin| twin.name).collect();
-        let is_resting = |name: &str| resting.iter().any(|resting| resting == name);
-        let mut others = spec.sidecars.iter().flat_map(Sidecar::names).filter(|name| !is_resting(name));
+        // Those of other SidecarSets too: two old twins that have both ended would wait for each other.
+        let resting = self.all_resting();
+        let mut others = spec.sidecars.iter().flat_map(Sidecar::names).filter(|name| !resting.contains(name));
         let runs = others.all(|name| self.is_consistent(spec, &name));
-        let mut statuses = self.view.container_statuses.iter().filter(|status| !is_resting(&status.name));
+        let mut statuses = self.view.container_statuses.iter().filter(|status| !resting.contains(&*status.name));
         runs && (is_in_service || statuses.all(|status| status.ready))
     }
 }
