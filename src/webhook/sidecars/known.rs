@@ -1,7 +1,11 @@
 //! What is kept of a SidecarSet and of a Namespace: enough to know whether it selects a Pod, and the spec as text. Of fifty
 //! thousand SidecarSets hardly any is looked at in a second; parsing one takes less than keeping all of them parsed costs.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::{apps::v1::ControllerRevision, core::v1::Namespace},
@@ -14,7 +18,10 @@ use serde_json::Value;
 use crate::{
     api::{
         apps::sidecar_set::SidecarSet,
-        labels::{POD_LEVEL_RESOURCES, SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_NAME},
+        labels::{
+            POD_LEVEL_RESOURCES, SIDECAR_SET_CUSTOM_VERSION, SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE,
+            SIDECAR_SET_NAME,
+        },
     },
     domain::kinds::sidecar_set::{claims, defaults, inject::PodLevel, matching::Aim, revision},
     k8s::{invalid::Invalid, pod::Labels},
@@ -68,33 +75,67 @@ impl AsRef<str> for Indexed {
 
 /// A SidecarSet as it comes from the API server.
 #[derive(Clone, Debug)]
+pub(super) struct RawSidecarSet {
+    metadata: ObjectMeta,
+    object: Value,
+}
+
+/// A SidecarSet as the store holds it.
+#[derive(Clone, Debug)]
 pub(super) struct WireSidecarSet {
     metadata: ObjectMeta,
+    /// What the entry was made of, as a number.
+    content: u64,
     pub entry: Arc<Entry>,
 }
 
 /// Members of a spec that injection does not look at, and that are large.
 const NOT_INJECTED: [&str; 3] = ["selector", "namespaceSelector", "revisionHistoryLimit"];
+/// Annotations that an entry depends on.
+const ANNOTATIONS: [&str; 3] = [SIDECAR_SET_HASH, SIDECAR_SET_HASH_WITHOUT_IMAGE, POD_LEVEL_RESOURCES];
 
-impl<'de> Deserialize<'de> for WireSidecarSet {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let metadata = identity(&object);
-        let name = metadata.name.clone().unwrap_or_default();
-        let (mut spec, hashes) = defaults::effective(&object);
+impl RawSidecarSet {
+    /// As the store holds it. `held` is what is there already: most news are of the status, which every new Pod changes, and
+    /// the entry is the same. Making one takes many times as long.
+    pub(super) fn known(self, held: Option<&WireSidecarSet>) -> WireSidecarSet {
+        let Self { metadata, object } = self;
+        let content = content(&object);
+        let same = held.filter(|held| held.content == content && held.metadata.uid == metadata.uid);
+        let entry = same.map_or_else(|| Arc::new(Entry::of(&object)), |held| held.entry.clone());
+        WireSidecarSet { metadata, content, entry }
+    }
+}
+
+/// Everything that an entry is made of, as a number.
+fn content(object: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object["metadata"]["name"].hash(&mut hasher);
+    for key in ANNOTATIONS {
+        object["metadata"]["annotations"][key].hash(&mut hasher);
+    }
+    object["spec"].hash(&mut hasher);
+    object["status"]["collisionCount"].hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Entry {
+    /// Whatever is stored is an entry, also one that nobody can read.
+    fn of(object: &Value) -> Self {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let (mut spec, hashes) = defaults::effective(object);
         let (aim, unreadable) = match Aim::of(&spec) {
             Ok(aim) => (aim, None),
             Err(Invalid(why)) => (Aim::of_namespaces(&spec), Some(why.into())),
         };
         // From the content: the status may be of the spec before this one.
         let collisions = object["status"]["collisionCount"].as_i64().and_then(|count| i32::try_from(count).ok());
-        let revision = revision::name(&name, &spec, collisions.unwrap_or_default());
+        let revision = revision::name(name, &spec, collisions.unwrap_or_default());
         if let Some(members) = spec.as_object_mut() {
             members.retain(|member, _| !NOT_INJECTED.contains(&member.as_str()));
         }
         let claims = claims::hashes(&spec);
         let pod_level = PodLevel::of(object["metadata"]["annotations"][POD_LEVEL_RESOURCES].as_str());
-        let entry = Entry {
+        Self {
             name: name.into(),
             aim,
             unreadable,
@@ -104,8 +145,20 @@ impl<'de> Deserialize<'de> for WireSidecarSet {
             revision: revision.into(),
             pod_level,
             claims,
-        };
-        Ok(Self { metadata, entry: Arc::new(entry) })
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RawSidecarSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        Ok(Self { metadata: identity(&object), object })
+    }
+}
+
+impl<'de> Deserialize<'de> for WireSidecarSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        RawSidecarSet::deserialize(deserializer).map(|raw| raw.known(None))
     }
 }
 
@@ -190,6 +243,7 @@ macro_rules! resource {
     };
 }
 
+resource!(RawSidecarSet, SidecarSet);
 resource!(WireSidecarSet, SidecarSet);
 resource!(NamespaceView, Namespace);
 resource!(Versioned, ControllerRevision);

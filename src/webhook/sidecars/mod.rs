@@ -38,7 +38,6 @@ use crate::{
     k8s::{name, pod::Labels, rbac::Rule},
     runtime::{
         clock,
-        guarded::Guarded,
         lock,
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store},
@@ -53,7 +52,7 @@ mod pinned;
 
 use api_server::Server;
 use coming::Coming;
-use known::{Entry, Indexed, NamespaceView, WireSidecarSet};
+use known::{Entry, Indexed, NamespaceView, RawSidecarSet, WireSidecarSet};
 use pinned::{PinError, Pinned, Restored};
 
 /// What it reads in the cluster.
@@ -206,8 +205,10 @@ impl Sidecars {
 
     /// Watches, for ever.
     pub async fn follow(&self) {
-        let sets: Api<Guarded<WireSidecarSet>> = Api::all(self.client.clone());
-        let sets = watches::watch_guarded(sets, Config::default(), self.sets.clone(), |change| self.changed(&change));
+        let all: Api<RawSidecarSet> = Api::all(self.client.clone());
+        let store = self.sets.clone();
+        let sets =
+            watches::watch_as(all, Config::default(), store, |set| self.view(set), |change| self.changed(&change));
         let namespaces: Api<NamespaceView> = Api::all(self.client.clone());
         let namespaces = watches::watch(namespaces, Config::default(), self.namespaces.clone(), |_| {});
         let first = async {
@@ -298,11 +299,20 @@ impl Sidecars {
         });
     }
 
+    /// A SidecarSet as the store holds it.
+    fn view(&self, set: RawSidecarSet) -> WireSidecarSet {
+        let held = self.sets.get(&ObjectKey::of(&set));
+        set.known(held.as_deref())
+    }
+
     fn changed(&self, change: &Change<'_, WireSidecarSet>) {
         let is_news = match change {
-            Change::Applied { new, .. } => {
-                self.note_unreadable(&new.entry.name, Some(&new.entry));
-                let is_news = self.put(&new.entry.name, Some(&new.entry));
+            Change::Applied { old, new, .. } => {
+                let is_same = old.is_some_and(|old| Arc::ptr_eq(&old.entry, &new.entry));
+                if !is_same {
+                    self.note_unreadable(&new.entry.name, Some(&new.entry));
+                }
+                let is_news = !is_same && self.put(&new.entry.name, Some(&new.entry));
                 self.coming.has_come(&new.entry);
                 is_news
             }

@@ -468,6 +468,65 @@ async fn changes_and_deletions_are_followed() {
     assert!(outcome(&sidecars).await.injected.is_empty());
 }
 
+/// Each new Pod changes the status of its SidecarSets.
+#[tokio::test]
+async fn news_of_a_status_leave_what_was_made_of_a_spec() {
+    let (sidecars, _) = sidecars(&[], nobody);
+    let see = |version: &str, more: &Value| {
+        let mut object = set("a", more.clone());
+        object["metadata"]["resourceVersion"] = version.into();
+        let raw: RawSidecarSet = serde_json::from_value(object).unwrap();
+        sidecars.sets.see(sidecars.view(raw), |change| sidecars.changed(&change));
+        lock(&sidecars.index).get("a").unwrap().0.clone()
+    };
+    let hash = |hash: &str| json!({"metadata": {"annotations": {"kruise.io/sidecarset-hash": hash}}});
+    let image = json!([{"name": "c-a", "image": "a:2"}]);
+    let mut last = see("1", &json!({}));
+    for (version, more, is_same) in [
+        ("2", json!({"status": {"matchedPods": 1}}), true),
+        ("3", json!({"status": {"matchedPods": 2}, "metadata": {"labels": {"a": "b"}, "generation": 2}}), true),
+        ("4", json!({"status": {"collisionCount": 1}}), false),
+        ("5", json!({}), false),
+        ("6", json!({"spec": {"containers": image}}), false),
+        ("7", json!({"spec": {"containers": image}, "status": {"matchedPods": 3}}), true),
+        ("8", json!({"spec": {"namespace": "bank"}}), false),
+        ("9", hash("x"), false),
+        ("10", json!({"metadata": {"annotations": {"kruise.rs/pod-level-resources": "share"}}}), false),
+        ("11", json!({}), false),
+        ("12", json!({"metadata": {"uid": "another"}}), false),
+    ] {
+        let now = see(version, &more);
+        assert_eq!(Arc::ptr_eq(&now, &last), is_same, "{more}");
+        last = now;
+        let made: WireSidecarSet = serde_json::from_value(set("a", more.clone())).unwrap();
+        assert!(last.is_same(&made.entry) && last.revision == made.entry.revision, "{more}");
+    }
+    assert_eq!(outcome(&sidecars).await.injected, ["a"]);
+}
+
+#[tokio::test]
+async fn two_hot_upgraded_sidecars_of_two_sets_are_two_pairs_in_one_pod() {
+    let hot = |name: &str| {
+        let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"});
+        set(name, json!({"spec": {"containers": [{"name": name, "image": "a:1", "upgradeStrategy": way}]}}))
+    };
+    let (sidecars, _) = sidecars(&[hot("mesh"), hot("log")], nobody);
+    let done = outcome(&sidecars).await;
+    assert_eq!((done.injected, done.left_out), (vec!["log".to_owned(), "mesh".to_owned()], vec![]));
+    let mut after = pod();
+    let patch: json_patch::Patch = serde_json::from_value(done.patch.into()).unwrap();
+    json_patch::patch(&mut after, &patch).unwrap();
+    let containers = after["spec"]["containers"].as_array().unwrap();
+    let images: Vec<(&str, Option<&str>)> =
+        containers.iter().map(|made| (made["name"].as_str().unwrap(), made["image"].as_str())).collect();
+    let pairs = [("log-1", "a:1"), ("log-2", "empty:1"), ("mesh-1", "a:1"), ("mesh-2", "empty:1")];
+    let wanted: Vec<(&str, Option<&str>)> =
+        pairs.into_iter().map(|(name, image)| (name, Some(image))).chain([("main", None)]).collect();
+    assert_eq!(images, wanted);
+    let working = &after["metadata"]["annotations"]["kruise.io/sidecarset-working-hotupgrade-container"];
+    assert_eq!(working, r#"{"log":"log-1","mesh":"mesh-1"}"#);
+}
+
 #[test]
 fn a_sidecar_set_is_announced_in_its_namespaces() {
     let of = |spec: Value| Vec::from_iter(namespaces_of(&spec));
