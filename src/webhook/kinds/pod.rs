@@ -36,7 +36,7 @@ use crate::{
         Context,
         server::handler::MatchCondition,
         server::review::{Admitted, Decision, Denied, Request},
-        sidecars,
+        sidecars::{self, NotRead},
         spreads::Placed,
     },
 };
@@ -112,9 +112,14 @@ async fn admit_placed(context: &Context, request: &Request, pod: &Value, is_requ
     let mut outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) if is_required => return Err(Denied::internal(format!("{error}; {REQUIRED}"))),
+        // There are none for it.
+        Err(NotRead::NotInstalled) => Outcome::default(),
         Err(error) => {
             tracing::warn!(namespace = %request.namespace, %error, "a new Pod gets no sidecars");
-            Outcome::default()
+            if !request.dry_run {
+                context.sidecars.count_unknown();
+            }
+            Outcome { remarks: vec![format!("the Pod may lack its sidecars: {error}")], ..Outcome::default() }
         }
     };
     if is_required {
@@ -537,6 +542,50 @@ mod tests {
         let denied = handle_required(Arc::new(context), request).await.unwrap_err();
         assert!(denied.message.contains("still being read"), "{}", denied.message);
         assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    }
+
+    /// Nothing is known of SidecarSets: their first list has not come within 30 s.
+    #[tokio::test(start_paused = true)]
+    async fn who_creates_a_pod_is_told_that_the_sidecar_sets_are_not_known_and_why() {
+        for (dry_run, counted) in [(false, 1), (true, 0)] {
+            let client = crate::runtime::fake_api::nobody();
+            let (context, _) =
+                Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
+            context.pod_states.know_of_none();
+            context.spreads.know_of_none();
+            tokio::time::advance(sidecars::FIRST_LIST + Duration::from_secs(1)).await;
+            let context = Arc::new(context);
+            let request = json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "dryRun": dry_run,
+                "object": pod("apps.kruise.io/v1alpha1", true, &[])});
+            let request: Request = serde_json::from_value(request).unwrap();
+            let begun = Instant::now();
+            let admitted = handle(context.clone(), request).await.unwrap();
+            assert_eq!(admitted.warnings, ["the Pod may lack its sidecars: the SidecarSets are still being read"]);
+            assert_eq!((admitted.patch.0.len(), begun.elapsed()), (1, Duration::ZERO), "it has its readiness gate");
+            assert_eq!(context.sidecars.unknown(), counted);
+            let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {}});
+            let request = json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "object": mirror});
+            let request: Request = serde_json::from_value(request).unwrap();
+            assert_eq!(handle(context, request).await.unwrap().warnings, Vec::<String>::new(), "it gets none anyway");
+        }
+    }
+
+    /// There are no SidecarSets where their kind is not installed.
+    #[tokio::test(start_paused = true)]
+    async fn without_the_kind_nobody_is_warned_of_sidecars_and_where_they_are_required_no_pod_is_created() {
+        let client = crate::runtime::fake_api::nobody();
+        let (context, _) = Context::new(FeatureGates::default(), client, "kruise-system".into(), Default::default());
+        context.pod_states.know_of_none();
+        context.spreads.know_of_none();
+        context.sidecars.know_why(NotRead::NotInstalled);
+        let context = Arc::new(context);
+        let request = json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "object": pod("apps/v1", true, &[])});
+        let request: Request = serde_json::from_value(request).unwrap();
+        let admitted = handle(context.clone(), request.clone()).await.unwrap();
+        assert!(admitted.patch.0.is_empty() && admitted.warnings.is_empty(), "{admitted:?}");
+        assert_eq!(context.sidecars.unknown(), 0);
+        let denied = handle_required(context, request).await.unwrap_err();
+        assert!(denied.message.starts_with("the kind SidecarSet is not installed; "), "{}", denied.message);
     }
 
     #[tokio::test]

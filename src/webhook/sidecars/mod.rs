@@ -49,11 +49,13 @@ mod api_server;
 mod coming;
 mod known;
 mod pinned;
+mod unread;
 
 use api_server::Server;
 use coming::Coming;
 use known::{Entry, Indexed, NamespaceView, RawSidecarSet, WireSidecarSet};
 use pinned::{PinError, Pinned, Restored};
+pub use unread::NotRead;
 
 /// What it reads in the cluster.
 pub const RBAC: &[Rule] = &[
@@ -74,11 +76,6 @@ pub struct InjectionLabels {
     /// `injected` or `left_out`.
     pub result: &'static str,
 }
-
-/// The first list of SidecarSets is not complete: which are for a Pod is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the SidecarSets are still being read")]
-pub struct NotRead;
 
 /// Why a SidecarSet is left out before anybody looks at its containers.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -115,7 +112,10 @@ pub struct Sidecars {
     pinned: Pinned,
     api_server: Server,
     scope: watch::Sender<Option<BTreeSet<String>>>,
+    /// While they are not known.
+    unread: Mutex<NotRead>,
     injections: Family<InjectionLabels, Counter>,
+    unknown: Counter,
 }
 
 /// The namespaces in which there may be Pods for a SidecarSet of this spec, [`ANY`] for all.
@@ -190,23 +190,28 @@ impl Sidecars {
             publishing: Mutex::default(),
             coming: Coming::default(),
             scope: watch::Sender::new(None),
+            unread: Mutex::new(NotRead::Reading),
             injections: Family::default(),
+            unknown: Counter::default(),
         })
     }
 
-    /// Adds the counter of injections to the metrics of this process.
+    /// Adds the counters to the metrics of this process.
     pub fn register(&self, metrics: &Metrics) {
         metrics.register(
             "kruise_sidecar_set_injections",
             "SidecarSets for new Pods, by whether they were injected",
             &self.injections,
         );
+        let help = "New Pods for which it was not known which SidecarSets there are";
+        metrics.register("kruise_sidecar_set_unknown", help, &self.unknown);
     }
 
     /// Watches, for ever.
     pub async fn follow(&self) {
         let all: Api<RawSidecarSet> = Api::all(self.client.clone());
-        let store = self.sets.clone();
+        let unread = unread::follow(&all, &self.sets, &self.unread);
+        let (all, store) = (all.clone(), self.sets.clone());
         let sets =
             watches::watch_as(all, Config::default(), store, |set| self.view(set), |change| self.changed(&change));
         let namespaces: Api<NamespaceView> = Api::all(self.client.clone());
@@ -215,7 +220,7 @@ impl Sidecars {
             self.sets.wait_synced().await;
             self.publish_namespaces();
         };
-        tokio::join!(sets, namespaces, self.pinned.follow(), self.api_server.follow(), first);
+        tokio::join!(sets, namespaces, self.pinned.follow(), self.api_server.follow(), first, unread);
     }
 
     /// These and no others are known.
@@ -228,6 +233,18 @@ impl Sidecars {
             }
         }
         self.scope.send_replace(Some(lock(&self.index).namespaces().unwrap_or_default()));
+    }
+
+    /// It is not known which there are, for this reason.
+    #[cfg(test)]
+    pub fn know_why(&self, reason: NotRead) {
+        *lock(&self.unread) = reason;
+    }
+
+    /// For how many new Pods it was not known which there are.
+    #[cfg(test)]
+    pub fn unknown(&self) -> u64 {
+        self.unknown.get()
     }
 
     /// There are none, and that is known.
@@ -392,13 +409,14 @@ impl Sidecars {
             return Ok(Outcome::default());
         }
         if !self.is_synced() {
-            // A replica that has just started: the list is there in a moment.
-            if self.is_late() {
-                return Err(NotRead);
+            let why = || lock(&self.unread).clone();
+            if self.is_late() || why() == NotRead::NotInstalled {
+                return Err(why());
             }
+            // A replica that has just started: the list is there in a moment.
             let mut scope = self.scope.subscribe();
             let first = tokio::time::timeout(LIMIT, scope.wait_for(Option::is_some)).await;
-            first.map(drop).map_err(|_| NotRead)?;
+            first.map(drop).map_err(|_| why())?;
         }
         let labels_of = |pod: &Value| Labels::deserialize(&pod["metadata"]["labels"]).unwrap_or_default();
         let (labels, before) = (labels_of(pod), before.map(labels_of));
@@ -455,6 +473,11 @@ impl Sidecars {
             let is_there = lock(&self.index).get(&known.entry.name).is_some_and(is_there);
             self.coming.expect(known.entry, is_there, clock::now().mono);
         }
+    }
+
+    /// Counts a Pod for which it was not known which SidecarSets there are.
+    pub fn count_unknown(&self) {
+        self.unknown.inc();
     }
 
     /// Counts what was done with a Pod.

@@ -156,7 +156,7 @@ async fn e33_before_the_first_list_nothing_is_known() {
     let (sidecars, _) = sidecars(&[], nobody);
     sidecars.scope.send_replace(None);
     let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), None, "seed").await;
-    assert_eq!(asked.unwrap_err(), NotRead);
+    assert_eq!(asked.unwrap_err(), NotRead::Reading);
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn a_list_that_never_comes_delays_no_pod_for_ever() {
     let wait = async || {
         let begun = clock::now().mono;
         let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), None, "seed").await;
-        assert_eq!(asked.unwrap_err(), NotRead);
+        assert_eq!(asked.unwrap_err(), NotRead::Reading);
         clock::now().mono - begun
     };
     assert!(!sidecars.is_late());
@@ -176,6 +176,35 @@ async fn a_list_that_never_comes_delays_no_pod_for_ever() {
     assert!(wait().await < LIMIT);
     sidecars.know_of_none();
     assert!(!sidecars.is_late());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_first_list_does_not_come_it_is_asked_why() {
+    let list = json!({"kind": "SidecarSetList", "apiVersion": "apps.kruise.io/v1alpha1", "metadata": {}, "items": []});
+    let refused = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "may not list"});
+    for (answer, wanted, waits) in [
+        ((200, list), "the SidecarSets are still being read", true),
+        (not_found(), "the kind SidecarSet is not installed", false),
+        ((403, refused), "the SidecarSets cannot be read: ", true),
+    ] {
+        let (sidecars, _) = sidecars(&[], move |path| {
+            assert!(path.contains("/sidecarsets?") && path.contains("limit=1"), "{path}");
+            answer.clone()
+        });
+        sidecars.scope.send_replace(None);
+        let all: Api<RawSidecarSet> = Api::all(sidecars.client.clone());
+        let asking = unread::follow(&all, &sidecars.sets, &sidecars.unread);
+        assert!(tokio::time::timeout(Duration::from_secs(12), asking).await.is_err(), "the list has not come");
+        let begun = clock::now().mono;
+        let asked = sidecars.outcome(&name::Namespace::parse("shop").unwrap(), &pod(), None, "seed").await;
+        let why = asked.unwrap_err();
+        assert!(why.to_string().starts_with(wanted), "{why}");
+        assert_eq!(clock::now().mono - begun >= LIMIT, waits, "{why}");
+        assert!(why == NotRead::Reading || why == NotRead::NotInstalled || why.to_string().contains("may not list"));
+        // Its kind has been installed, or may be read.
+        sidecars.sets.has_all();
+        unread::follow(&all, &sidecars.sets, &sidecars.unread).await;
+    }
 }
 
 #[tokio::test]
