@@ -1,5 +1,7 @@
 //! SidecarSets that this process has just let through. A Pod that is created right after one was stored may come before the
-//! watch brings it, and would miss it: such a Pod waits a moment. What another replica has let through is not known.
+//! watch brings it, and would miss it: such a Pod waits a moment. What another replica has let through is not known: a Pod that
+//! this replica is asked about then lacks the SidecarSet, or has it as it was, until the watch brings it. The manager finds such
+//! a Pod as any other that was missed or is outdated.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
