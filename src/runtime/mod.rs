@@ -54,6 +54,7 @@ pub mod store_index;
 pub mod stored;
 pub mod stored_versions;
 pub mod telemetry;
+pub mod unreadable;
 pub mod wake;
 pub mod watches;
 pub mod workload;

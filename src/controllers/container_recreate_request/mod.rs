@@ -23,7 +23,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::watcher::Config;
+use kube::{Api, runtime::watcher::Config};
 
 use self::{apply::Applied, observe::PodRead, sweep::Held};
 use super::{Context, Registration, Runner, Started, handling, lock};
@@ -46,6 +46,7 @@ use crate::{
         pass::AFTER_CONFLICT,
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
+        unreadable::UnreadableObjects,
         watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
@@ -87,8 +88,7 @@ struct Controller {
     /// UIDs of the Pods that a worker is processing: requests of one Pod are served one after the other.
     busy: Mutex<HashSet<String>>,
     held: Mutex<Held>,
-    /// Requests that are stored in a form that this release cannot read.
-    unreadable: Mutex<HashSet<ObjectKey>>,
+    unreadable: UnreadableObjects,
 }
 
 /// A key may be released before the watch of Pods shows it.
@@ -116,7 +116,7 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
         progress: Mutex::default(),
         busy: Mutex::default(),
         held: Mutex::default(),
-        unreadable: Mutex::default(),
+        unreadable: UnreadableObjects::default(),
     });
     let on_pod = handling(&controller, Controller::pod_changed);
     let on_node = handling(&controller, Controller::node_changed);
@@ -146,7 +146,7 @@ impl Controller {
 
     fn request_changed(&self, change: &Change<'_, ContainerRecreateRequest>) {
         if let Change::Applied { new, .. } = change {
-            lock(&self.unreadable).remove(&ObjectKey::of(new.as_ref()));
+            self.unreadable.forget(&ObjectKey::of(new.as_ref()));
         }
         match change {
             Change::Applied { old, new, .. } if manager::is_record(new) => {
@@ -181,7 +181,7 @@ impl Controller {
                     ..ObjectReference::default()
                 };
                 self.context.events.warning(&about, "Unreadable", &format!("left alone, it cannot be read: {error}"));
-                lock(&self.unreadable).insert((*key).clone());
+                self.unreadable.note(key);
                 self.queue.add((*key).clone());
             }
         }
@@ -274,9 +274,11 @@ impl Controller {
 
     async fn work_on(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(request) = self.requests.get(key) else {
-            let again = self.let_unreadable_go(key).await?;
+            let api: Api<ContainerRecreateRequest> = Api::namespaced(self.context.client.clone(), &key.namespace);
+            // One that cannot be read: the sweep that follows releases its Pods.
+            let presence = self.unreadable.look(&api, key, labels::CRR_UNREADY_FINALIZER).await?;
             let swept = self.sweep(key).await?;
-            return Ok(again.map_or(swept, Requeue::After));
+            return Ok(presence.look_again().map_or(swept, Requeue::After));
         };
         let now = clock::now();
         self.remember(&request, false, now);

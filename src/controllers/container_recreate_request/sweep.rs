@@ -10,11 +10,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
-use serde_json::json;
+use kube::Api;
 
 use super::{Controller, SWEEP_AFTER, lock};
 use crate::{
@@ -26,9 +22,6 @@ use crate::{
     k8s::{pod::PodView, time::Now},
     runtime::{apply::code, queue::Requeue, watches::ObjectKey},
 };
-
-/// Between two looks at a request that cannot be read and that others hold.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Keys of one Pod that are looked at; the others have their turn when these are gone. Whoever writes conditions decides
 /// how many there are.
@@ -92,41 +85,6 @@ impl Controller {
         }
         self.sweep(&key).await?;
         Ok(None)
-    }
-
-    /// Takes our finalizer off a request that is being deleted and cannot be read: otherwise it would stay for ever. The sweep
-    /// that follows releases its Pods. Returns when to look again, because the watch does not show its end.
-    pub(super) async fn let_unreadable_go(&self, request: &ObjectKey) -> kube::Result<Option<Duration>> {
-        if !lock(&self.unreadable).contains(request) {
-            return Ok(None);
-        }
-        let api: Api<ContainerRecreateRequest> = Api::namespaced(self.context.client.clone(), &request.namespace);
-        let live = match api.get_metadata(&request.name).await {
-            Err(error) if code(&error) == Some(404) => {
-                lock(&self.unreadable).remove(request);
-                return Ok(None);
-            }
-            live => live?,
-        };
-        let finalizers = live.metadata.finalizers.unwrap_or_default();
-        let others: Vec<&String> = finalizers.iter().filter(|name| *name != labels::CRR_UNREADY_FINALIZER).collect();
-        if live.metadata.deletion_timestamp.is_none() {
-            return Ok(None);
-        }
-        if others.len() == finalizers.len() {
-            return Ok(Some(LOOK_AGAIN));
-        }
-        let patch = json!({"metadata": {"uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version,
-            "finalizers": others}});
-        match api.patch_metadata(&request.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => {
-                tracing::info!(%request, "let go of a request that is being deleted and cannot be read");
-                Ok(Some(SWEEP_AFTER))
-            }
-            // It is gone, or has changed.
-            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Some(SWEEP_AFTER)),
-            Err(error) => Err(error),
-        }
     }
 
     /// Takes the key of a request off Pods that it does not hold, if the API server says so itself: the store may be

@@ -1,6 +1,7 @@
 //! EphemeralJobs: adds ephemeral containers to Pods, one write for each Pod, and reports how they end.
 //!
-//! - Owns: the status of EphemeralJobs, their deletion after the TTL. Takes OpenKruise's finalizer off those that are deleted.
+//! - Owns: the status of EphemeralJobs, their deletion after the TTL. Takes OpenKruise's finalizer off those that are deleted,
+//!   also where they cannot be read.
 //! - Watches: EphemeralJobs and Pods.
 //! - What is due is decided by [`crate::domain::kinds::ephemeral_job`].
 //! - Never: changes or removes an ephemeral container, which Kubernetes cannot do; deletes a Pod.
@@ -46,6 +47,7 @@ use crate::{
         shutdown::Shutdown,
         slow_start::slow_start,
         status_writer::{Outcome, StatusWriter, json_of},
+        unreadable::UnreadableObjects,
         wake,
         watches::{Change, ObjectKey, Store, StoreIndex},
     },
@@ -76,6 +78,7 @@ struct Controller {
     jobs: Arc<Store<EphemeralJob>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<EphemeralMemory>,
+    unreadable: UnreadableObjects,
     pods: PodControl,
     status: StatusWriter,
     metrics: JobMetrics,
@@ -104,6 +107,7 @@ impl Controller {
             jobs: Store::new([StoreIndex::namespace()]),
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
+            unreadable: UnreadableObjects::default(),
             pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
             status: StatusWriter::default(),
             metrics: JobMetrics::default(),
@@ -112,21 +116,31 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_job, this) = (self.clone(), self.clone());
-        let job_changed = move |change: Change<'_, EphemeralJob>| match change {
-            Change::Applied { new, .. } => on_job.queue.add(ObjectKey::of(new.as_ref())),
-            Change::Deleted(old) => on_job.memories.forget(&ObjectKey::of(old.as_ref())),
-            Change::Undecodable { key, error } => {
-                tracing::error!(job = %key, error, "this EphemeralJob cannot be read and is left alone");
-            }
-        };
         let runner = Runner::new(&self.context, NAME, shutdown)
-            .watch_guarded(self.context.api(), Config::default(), &self.jobs, job_changed)
+            .watch_guarded(self.context.api(), Config::default(), &self.jobs, move |change| on_job.job_changed(&change))
             .following(&self.context.pods);
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();
             async move { this.reconcile(&key).await }
         };
         runner.run(self.queue.clone(), workers, reconcile).await;
+    }
+
+    fn job_changed(&self, change: &Change<'_, EphemeralJob>) {
+        match change {
+            Change::Applied { new, .. } => {
+                let key = ObjectKey::of(new.as_ref());
+                self.unreadable.forget(&key);
+                self.queue.add(key);
+            }
+            Change::Deleted(old) => self.memories.forget(&ObjectKey::of(old.as_ref())),
+            Change::Undecodable { key, error } => {
+                tracing::error!(job = %key, error, "this EphemeralJob cannot be read and is left alone");
+                self.memories.forget(key);
+                self.unreadable.note(key);
+                self.queue.add((*key).clone());
+            }
+        }
     }
 
     /// The jobs of the Pod's namespace that have to do with it look again, if something changed that they read.
@@ -169,7 +183,10 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(job) = self.jobs.get(key) else { return Ok(Requeue::Await) };
+        let Some(job) = self.jobs.get(key) else {
+            let presence = self.unreadable.look(&self.api(key), key, labels::EPHEMERAL_JOB_FINALIZER).await?;
+            return Ok(presence.look_again().map_or(Requeue::Await, Requeue::After));
+        };
         if job.is_deleting() {
             return self.remove_finalizer(key, &job).await;
         }

@@ -142,7 +142,13 @@ impl World {
             match (object, path.starts_with(PODS)) {
                 (Some(pod), true) => drop(pods.upsert(serde_json::from_value::<PodView>(pod).unwrap())),
                 (None, true) => drop(pods.remove(&key, None)),
-                (Some(job), false) => drop(self.controller.jobs.upsert(serde_json::from_value(job).unwrap())),
+                (Some(job), false) => match serde_json::from_value::<EphemeralJob>(job) {
+                    Ok(job) => drop(self.controller.jobs.upsert(job)),
+                    Err(error) => {
+                        self.controller.jobs.remove(&key, None);
+                        self.controller.job_changed(&Change::Undecodable { key: &key, error: &error.to_string() });
+                    }
+                },
                 (None, false) => drop(self.controller.jobs.remove(&key, None)),
             }
         }
@@ -252,6 +258,32 @@ async fn d3_1_d3_2_a_job_is_deleted_when_its_time_is_over_and_openkruises_finali
     assert_eq!(world.settle().await, Requeue::Await);
     let kept = lock(&world.server).objects[&format!("{JOBS}/j")]["metadata"]["finalizers"].clone();
     assert_eq!(kept, json!(["example.com/other"]));
+}
+
+#[tokio::test]
+async fn openkruises_finalizer_is_let_go_from_a_job_that_cannot_be_read_when_it_is_deleted() {
+    let path = format!("{JOBS}/j");
+    let (soon, later) = (Requeue::After(Duration::from_secs(5)), Requeue::After(Duration::from_secs(60)));
+    for others in [json!([]), json!(["example.com/other"])] {
+        let world = World::new();
+        world.pod("a", json!({}));
+        let mut finalizers = others.as_array().unwrap().clone();
+        finalizers.push(labels::EPHEMERAL_JOB_FINALIZER.into());
+        world.job(json!({}));
+        world.change(&path, &json!({"metadata": {"finalizers": finalizers}, "spec": {"selector": 7}}));
+        assert_eq!(world.settle().await, later, "it may go unseen");
+        assert!(lock(&world.writes).is_empty(), "it is left alone");
+
+        world.change(&path, &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+        assert_eq!(world.look().await.unwrap(), soon);
+        let is_gone = others == json!([]);
+        let left = lock(&world.server).objects.get(&path).map(|job| job["metadata"]["finalizers"].clone());
+        assert_eq!(left, (!is_gone).then_some(others));
+        assert_eq!(world.settle().await, if is_gone { Requeue::Await } else { later });
+        world.remove(&path);
+        assert_eq!((world.settle().await, lock(&world.writes).len()), (Requeue::Await, 1));
+        assert!(world.controller.unreadable.is_empty());
+    }
 }
 
 #[tokio::test]
@@ -542,6 +574,19 @@ fn check(world: &World, ends: &Ends, seed: u64) {
 }
 
 /// Whatever happens, a job ends with exact counts, and each Pod has got one container.
+/// At last it is stored in a form that cannot be read, and deleted. OpenKruise's finalizer holds it for a while at most.
+async fn unreadable_at_last(world: &World, random: &mut Random, seed: u64) {
+    let path = format!("{JOBS}/j");
+    let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [labels::EPHEMERAL_JOB_FINALIZER]});
+    world.change(&path, &json!({"metadata": metadata, "spec": {"selector": 7}}));
+    lock(&world.server).fail(random);
+    for _ in 0..10 {
+        let _ = world.look().await;
+    }
+    assert!(!lock(&world.server).objects.contains_key(&path), "seed {seed}: its finalizer holds it");
+    assert!(world.controller.unreadable.is_empty(), "seed {seed}: it is looked for although it is gone");
+}
+
 async fn history(seed: u64) -> Acts {
     let (mut random, mut ends, mut made) = (Random(seed), Ends::new(), 0);
     let world = World::new();
@@ -579,6 +624,7 @@ async fn history(seed: u64) -> Acts {
         let truth = [true, false].map(|well| ends.values().filter(|end| **end == well).count() as u64);
         assert_eq!(counted, truth, "seed {seed}: {status}");
     }
+    unreadable_at_last(&world, &mut random, seed).await;
     let mut acts = lock(&world.server).acts.clone();
     acts.add("managers that were lost", managers_lost);
     acts.add("Pods that succeeded", counted[0]);

@@ -42,6 +42,7 @@ use crate::{
         metrics::ResultLabels,
         queue::Requeue,
         status_writer::{Outcome, json_of},
+        unreadable::Presence,
         watches::ObjectKey,
     },
 };
@@ -51,7 +52,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(60);
 
 impl Controller {
     pub(super) async fn reconcile_job(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(object) = self.jobs.get(key) else { return Ok(Requeue::Await) };
+        let Some(object) = self.jobs.get(key) else { return self.look_at_unreadable(key).await };
         let now = clock::now();
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let age = self.remember(&object, now);
@@ -76,6 +77,16 @@ impl Controller {
         let retry = nodes.iter().any(|node| node.refused.is_some()).then_some(TRY_AGAIN);
         let next = plan.next.into_iter().chain(retry).min();
         self.record(&object, plan.status, next, now).await
+    }
+
+    /// One that cannot be read is left alone, but for the finalizer. Its entries go when it is gone.
+    async fn look_at_unreadable(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let presence = self.unreadable.look(&api, key, labels::IMAGE_PULL_JOB_FINALIZER).await?;
+        if presence == Presence::Gone {
+            self.wake_nodes_of(key);
+        }
+        Ok(presence.look_again().map_or(Requeue::Await, Requeue::After))
     }
 
     /// How long ago the job began, or ended if it has.

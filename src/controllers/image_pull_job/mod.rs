@@ -1,7 +1,8 @@
 //! ImagePullJobs and NodeImages: adds the images of jobs to NodeImages, a number of nodes at a time, and counts results.
 //!
 //! - Owns: NodeImages (one for every Node that is not virtual and runs Linux) with their spec; the status of ImagePullJobs,
-//!   their deletion after the TTL, and the finalizer that OpenKruise leaves on them, which goes.
+//!   their deletion after the TTL, and the finalizer that OpenKruise leaves on them, which goes, from those that cannot be read
+//!   when they are deleted.
 //! - Watches: ImagePullJobs, NodeImages, Nodes, Pods.
 //! - Writes the status of a NodeImage only for a daemon that has reported nothing for a long time.
 //!
@@ -48,6 +49,7 @@ use crate::{
         queue::{Backoff, Queue},
         shutdown::Shutdown,
         status_writer::StatusWriter,
+        unreadable::UnreadableObjects,
         watches::{Change, ObjectKey, Store},
     },
 };
@@ -84,6 +86,7 @@ struct Controller {
     job_queue: Arc<Queue<ObjectKey>>,
     node_queue: Arc<Queue<ObjectKey>>,
     state: Mutex<State>,
+    unreadable: UnreadableObjects,
     status: StatusWriter,
     metrics: OwnMetrics,
 }
@@ -102,8 +105,6 @@ struct State {
     known: HashMap<String, Option<Arc<Job>>>,
     /// Those of them that go on and select their nodes by Pods, by UID, by namespace: every change of a Pod asks for them.
     by_pods: HashMap<String, BTreeMap<String, Arc<Job>>>,
-    /// Jobs that cannot be read.
-    undecodable: HashSet<ObjectKey>,
     /// What nodes are to begin and has not been written yet: jobs by UID, by node.
     to_begin: HashMap<Arc<str>, BTreeMap<String, Arc<Job>>>,
     jobs: HashMap<ObjectKey, JobMemory>,
@@ -157,6 +158,7 @@ impl Controller {
             job_queue: Queue::new(Backoff::default()),
             node_queue: Queue::new(Backoff::default()),
             state: Mutex::default(),
+            unreadable: UnreadableObjects::default(),
             status: StatusWriter::default(),
             metrics: OwnMetrics::default(),
         }
@@ -193,10 +195,12 @@ impl Controller {
     fn job_changed(&self, change: &Change<'_, ImagePullJob>) {
         match change {
             Change::Applied { old, new, .. } => {
-                self.note_job(new);
                 let key = ObjectKey::of(new.as_ref());
+                let was_unreadable = self.unreadable.contains(&key);
+                self.note_job(new);
                 // What an edit takes back is taken back on the nodes.
-                if old.is_some_and(|old| old.spec != new.spec || old.is_deleting() != new.is_deleting()) {
+                let is_other = |old: &Arc<ImagePullJob>| old.spec != new.spec || old.is_deleting() != new.is_deleting();
+                if was_unreadable || old.is_some_and(is_other) {
                     self.wake_owned(new.metadata.uid.as_deref().unwrap_or_default());
                 }
                 self.job_queue.add(key);
@@ -212,7 +216,10 @@ impl Controller {
             }
             Change::Undecodable { key, error } => {
                 tracing::error!(job = %key, error, "this ImagePullJob cannot be read and is left alone");
-                lock(&self.state).undecodable.insert((*key).clone());
+                // Before it is forgotten: its entries on the nodes stay as they are.
+                self.unreadable.note(key);
+                lock(&self.state).forget_job_of(key);
+                self.job_queue.add((*key).clone());
             }
         }
     }
@@ -221,12 +228,12 @@ impl Controller {
     fn note_job(&self, job: &ImagePullJob) {
         let uid = job.metadata.uid.clone().unwrap_or_default();
         let mut state = lock(&self.state);
-        state.undecodable.remove(&ObjectKey::of(job));
         if job.is_deleting() {
             state.forget_job(&uid);
         } else {
             state.know_job(uid, Job::of(job).ok().map(Arc::new));
         }
+        self.unreadable.forget(&ObjectKey::of(job));
     }
 
     /// Takes over what the store has of a job after an own write or read, and nothing of one that was deleted meanwhile: nobody
@@ -247,6 +254,14 @@ impl Controller {
     fn wake_owned(&self, uid: &str) {
         let owned = self.node_images.select(|node| node.entries().any(|(_, tag)| tag.is_owned_by(uid)));
         for node in owned {
+            self.node_queue.add(ObjectKey::of(node.as_ref()));
+        }
+    }
+
+    /// Nodes on which a job that could not be read was to begin look again.
+    fn wake_nodes_of(&self, job: &ObjectKey) {
+        let is_its = |owner: &Owner| owner.is_job() && job_of(owner) == *job;
+        for node in self.node_images.select(|node| node.entries().any(|(_, tag)| tag.owners().iter().any(is_its))) {
             self.node_queue.add(ObjectKey::of(node.as_ref()));
         }
     }
@@ -368,7 +383,7 @@ impl Controller {
             Some(None) => Wants::Whatever,
             None => {
                 let is_elsewhere = self.context.only_namespace.as_ref().is_some_and(|only| **only != *owner.namespace);
-                let is_unread = state.undecodable.contains(&ObjectKey::new(&owner.namespace, &owner.name));
+                let is_unread = self.unreadable.contains(&job_of(owner));
                 if is_elsewhere || is_unread { Wants::Whatever } else { Wants::Nothing }
             }
         }
@@ -396,6 +411,15 @@ impl State {
         }
     }
 
+    /// Forgets what is known of the job of this name: it cannot be read any more.
+    fn forget_job_of(&mut self, key: &ObjectKey) {
+        let remembered = self.jobs.remove(key).map(|memory| memory.uid);
+        let is_it = |job: &Option<Arc<Job>>| job.as_ref().is_some_and(|job| key_of(job) == *key);
+        let known = self.known.iter().filter(|(_, job)| is_it(job)).map(|(uid, _)| uid.clone());
+        let uids: Vec<String> = known.chain(remembered).collect();
+        uids.iter().for_each(|uid| self.forget_job(uid));
+    }
+
     fn forget_job(&mut self, uid: &str) {
         self.unlist_by_pods(uid);
         self.known.remove(uid);
@@ -404,6 +428,11 @@ impl State {
             !jobs.is_empty()
         });
     }
+}
+
+/// The job that an entry names as its owner.
+fn job_of(owner: &Owner) -> ObjectKey {
+    ObjectKey::new(&owner.namespace, &owner.name)
 }
 
 fn key_of(job: &Arc<Job>) -> ObjectKey {

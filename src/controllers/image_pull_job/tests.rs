@@ -271,20 +271,29 @@ impl World {
 
     /// The jobs that are to look again now; none is, afterwards.
     async fn woken(&self) -> Vec<String> {
-        let (_stop, stopped) = tokio::sync::watch::channel(true);
-        let names: Arc<Mutex<Vec<String>>> = Arc::default();
-        let seen = names.clone();
-        let note = move |key: ObjectKey, _| {
-            lock(&seen).push(key.name.to_string());
-            std::future::ready(Ok::<_, String>(Requeue::Await))
-        };
-        self.controller.job_queue.run(100, stopped, note).await;
-        std::mem::take(&mut *lock(&names))
+        taken_from(&self.controller.job_queue).await
+    }
+
+    /// The same of nodes.
+    async fn woken_nodes(&self) -> Vec<String> {
+        taken_from(&self.controller.node_queue).await
     }
 
     fn writes_to(&self, path: &str) -> usize {
         lock(&self.server).writes.iter().filter(|(_, to, _)| to.starts_with(path)).count()
     }
+}
+
+async fn taken_from(queue: &Arc<Queue<ObjectKey>>) -> Vec<String> {
+    let (_stop, stopped) = tokio::sync::watch::channel(true);
+    let names: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = names.clone();
+    let note = move |key: ObjectKey, _| {
+        lock(&seen).push(key.name.to_string());
+        std::future::ready(Ok::<_, String>(Requeue::Await))
+    };
+    queue.run(100, stopped, note).await;
+    std::mem::take(&mut *lock(&names))
 }
 
 fn counts(job: &Value) -> [i64; 4] {
@@ -932,6 +941,66 @@ async fn a_job_that_cannot_be_read_keeps_its_entries() {
     world.controller.job_changed(&Change::Undecodable { key: &key, error: "test" });
     world.run_nodes().await;
     assert_eq!(world.open(), ["n0000"]);
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_is_let_go_when_it_is_deleted_and_its_entries_go_with_it() {
+    let (soon, later) = (Requeue::After(Duration::from_secs(5)), Requeue::After(Duration::from_secs(60)));
+    let (key, path) = (ObjectKey::new("ns", "j"), format!("{JOBS}/j"));
+    let own = crate::api::labels::IMAGE_PULL_JOB_FINALIZER;
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({"metadata": {"finalizers": ["example.com/keep", own]}}));
+    world.settle(&["j"]).await;
+    let change = |changes: Value| {
+        json_patch::merge(lock(&world.server).objects.get_mut(&path).unwrap(), &changes);
+        world.controller.jobs.remove(&key, None);
+        world.controller.job_changed(&Change::Undecodable { key: &key, error: "test" });
+    };
+    world.woken().await;
+    change(json!({"spec": 3}));
+    assert!(lock(&world.controller.state).known.is_empty(), "an older version of it decides nothing");
+    assert_eq!(world.woken().await, ["j"]);
+    assert_eq!(world.run_job("j").await, later);
+    assert_eq!(world.job("j")["metadata"]["finalizers"], json!(["example.com/keep", own]));
+
+    change(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    assert_eq!(world.run_job("j").await, soon);
+    let job = world.job("j");
+    assert_eq!((&job["metadata"]["finalizers"], &job["spec"]), (&json!(["example.com/keep"]), &json!(3)));
+    assert_eq!(world.run_job("j").await, later);
+    world.run_nodes().await;
+    assert_eq!(world.open(), ["n0000"], "it is still there");
+
+    lock(&world.server).objects.remove(&path);
+    world.woken_nodes().await;
+    assert_eq!(world.run_job("j").await, Requeue::Await);
+    assert_eq!(world.woken_nodes().await, ["n0000"]);
+    world.run_nodes().await;
+    assert!(world.open().is_empty() && world.controller.unreadable.is_empty());
+}
+
+#[tokio::test]
+async fn a_job_that_can_be_read_again_goes_on() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({}));
+    world.settle(&["j"]).await;
+    let key = ObjectKey::new("ns", "j");
+    world.controller.jobs.see_gone(&key, None, |_| {});
+    world.controller.job_changed(&Change::Undecodable { key: &key, error: "test" });
+    world.woken_nodes().await;
+    let mut job = world.job("j");
+    json_patch::merge(&mut job, &json!({"metadata": {"resourceVersion": "1000"}, "spec": {"image": "app:v2"}}));
+    lock(&world.server).objects.insert(format!("{JOBS}/j"), job.clone());
+    lock(&world.server).version = 1000;
+    let job: ImagePullJob = serde_json::from_value(job).unwrap();
+    world.controller.jobs.see(job, |change| world.controller.job_changed(&change));
+    assert_eq!(world.woken_nodes().await, ["n0000"]);
+    world.settle(&["j"]).await;
+    assert_eq!(world.open(), ["n0000"]);
+    let images = &world.node_image("n0000")["spec"]["images"];
+    assert_eq!(images["app"]["tags"].as_array().unwrap().len(), 1, "{images}");
+    assert_eq!(images["app"]["tags"][0]["tag"], "v2");
+    assert!(world.controller.unreadable.is_empty());
 }
 
 #[tokio::test]

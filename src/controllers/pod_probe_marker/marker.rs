@@ -1,6 +1,6 @@
 //! What becomes of a PodProbeMarker itself: finalizer, keys, status, removal.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use kube::{
     Api,
@@ -15,11 +15,14 @@ use crate::{
         labels,
     },
     domain::node::probes::{marks::Keys, report, reserved},
-    runtime::{apply, clock, events::reference, queue::Requeue, watches::ObjectKey},
+    runtime::{
+        apply, clock,
+        events::reference,
+        queue::Requeue,
+        unreadable::{self, LOOK_FOR_ITS_END},
+        watches::ObjectKey,
+    },
 };
-
-/// Between two looks at one that cannot be read and that waits for others: the watch does not show its end.
-const LOOK_FOR_ITS_END: Duration = Duration::from_secs(60);
 
 /// Whether everything that it may leave on Pods is noted, and it is held until that is removed.
 pub(super) fn is_noted(marker: &PodProbeMarker) -> bool {
@@ -143,20 +146,8 @@ impl Controller {
         if !self.has_left_nothing(key, &marker) {
             return Ok(Requeue::After(LOOK_AGAIN));
         }
-        if !has_finalizer(&marker) {
-            return Ok(Requeue::After(LOOK_FOR_ITS_END));
-        }
-        let patch = json!({"metadata": {"uid": marker.metadata.uid, "resourceVersion": marker.metadata.resource_version,
-            "finalizers": finalizers_of_others(&marker)}});
-        match api.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => {
-                tracing::info!(marker = %key, "let go of a PodProbeMarker that is being deleted and cannot be read");
-            }
-            // It is gone, or has changed.
-            Err(error) if matches!(apply::code(&error), Some(404 | 409)) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(Requeue::After(LOOK_AGAIN))
+        let was_held = unreadable::release(&api, key, &marker.metadata, labels::PROBE_CLEANUP_FINALIZER).await?;
+        Ok(Requeue::After(if was_held { LOOK_AGAIN } else { LOOK_FOR_ITS_END }))
     }
 
     /// Whether it was written; not if the object has changed meanwhile.
