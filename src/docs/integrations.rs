@@ -12,7 +12,8 @@ use crate::api::{
     kinds::{KINDS, Kind, Scope},
 };
 
-/// Made by the manager, one for each node: they have no conditions, and no user writes them.
+/// Made by the manager, one for each node, and not applied by tools. They have no conditions: a tool that reads them takes them as
+/// ready, and a condition would cost a write for each change of each node.
 const OF_NODES: [&str; 2] = ["NodeImage", "NodePodProbe"];
 
 /// Argo CD 3.5 brings health checks for these.
