@@ -10,10 +10,11 @@
 mod recording;
 mod wanted;
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use futures::{StreamExt, stream};
+use anyhow::{Context, Result, anyhow, ensure};
+use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 use self::recording::{Recording, Task};
 use self::wanted::{Choose, Wanted, color, strangers};
 use crate::history::{Acts, Pod, Spec};
-use crate::kit::{Build, Look, PATIENCE, Test, poll};
+use crate::kit::{Build, Look, PATIENCE, Test, poll, restoring};
 use crate::liveness::{self, Driver, Limits, Model, Random, Step};
 use crate::player::{BROKEN, Fault, Nodes, Options, Player};
 
@@ -66,7 +67,10 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
     let run = |seed: u64| {
         let prefix = prefix.clone();
         async move {
-            sequence(seed, &prefix, managers).await.with_context(|| format!("KRUISE_RANDOM_SEED={seed} repeats it"))
+            // An assertion that fails ends this one: the others go on, and remove what they have made.
+            let played = AssertUnwindSafe(sequence(seed, &prefix, managers)).catch_unwind().await;
+            let played = played.unwrap_or_else(|_| Err(anyhow!("it panicked")));
+            played.with_context(|| format!("KRUISE_RANDOM_SEED={seed} repeats it"))
         }
     };
     let played = seeds.len();
@@ -80,12 +84,11 @@ pub async fn sequences(count: u64, managers: Managers) -> Result<()> {
     }
     // In any case: what is scheduled to nodes that nobody plays any more never starts.
     nodes.remove().await?;
-    if failed.is_empty() {
-        let lacks = lacks(&all, played);
-        ensure!(lacks.is_empty(), "no Pod was {lacks:?} in all sequences: {all:?}");
-        return t.remove("Namespace", &t.namespace).await;
-    }
-    bail!("{} sequences failed:\n{}", failed.len(), failed.join("\n"))
+    t.remove("Namespace", &t.namespace).await?;
+    ensure!(failed.is_empty(), "{} sequences failed:\n{}", failed.len(), failed.join("\n"));
+    let lacks = lacks(&all, played);
+    ensure!(lacks.is_empty(), "no Pod was {lacks:?} in all sequences: {all:?}");
+    Ok(())
 }
 
 /// What happened to no Pod in so many sequences, although it certainly should have: sequences in which a manager does nothing
@@ -141,24 +144,29 @@ fn beginning(seed: u64, nodes: &str) -> (Random, Options, Wanted) {
 }
 
 async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
-    let (mut random, options, wanted) = beginning(seed, nodes);
     let t = Test::new(&format!("random-{seed}")).await?;
-    let player = Player::start(&t, nodes, options);
+    // Also when it fails: as long as a CloneSet is left, no other test can remove the definition.
+    restoring(played(&t, seed, nodes, managers), remove(&t)).await
+}
+
+async fn played(t: &Test, seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
+    let (mut random, options, wanted) = beginning(seed, nodes);
+    let player = Player::start(t, nodes, options);
     for pod in strangers() {
         t.create(pod).await?;
     }
     for name in ["stranger", "orphan"] {
         t.ready(name).await?;
     }
-    let strangers_before = shapes(&t).await?;
+    let strangers_before = shapes(t).await?;
     let hooks = Task(tokio::spawn(wanted.hooks.clone().play(t.api("Pod"), Random(seed))));
     let object = wanted.object(&mut random);
     let mut log =
         vec![format!("{}", object["spec"]), format!("{:?}", wanted.hooks), format!("budget {:?}", wanted.protection)];
     // from before there is anything: what is listed has lost the versions at which it was made
-    let recording = Recording::begin(&t).await?;
+    let recording = Recording::begin(t).await?;
     t.create(object).await?;
-    wanted.protect(&t).await.context("the budget")?;
+    wanted.protect(t).await.context("the budget")?;
 
     let limits = Limits {
         changes: STEPS,
@@ -169,7 +177,7 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
         ..Limits::default()
     };
     let mut driver =
-        Sequence { t: &t, nodes, player: &player, recording: &recording, wanted, is_new: true, log: &mut log };
+        Sequence { t, nodes, player: &player, recording: &recording, wanted, is_new: true, log: &mut log };
     let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();
@@ -185,11 +193,8 @@ async fn sequence(seed: u64, nodes: &str, managers: Managers) -> Result<Acts> {
     }
     result?;
     ensure!(wrongs.is_empty(), "{}", wrongs.join("\n"));
-    let strangers_after = shapes(&t).await?;
-    // what ends the namespace deletes Pods as everybody does
-    t.remove(BUDGET, NAME).await?;
+    let strangers_after = shapes(t).await?;
     ensure!(strangers_after == strangers_before, "strangers were {strangers_before:?}, are {strangers_after:?}");
-    remove(&t).await?;
     drop(hooks);
     Ok(acts)
 }
@@ -495,6 +500,8 @@ async fn shapes(t: &Test) -> Result<Vec<(String, Value, Value)>> {
 
 /// The namespace and, as its kubelets end with the test, every Pod in it.
 async fn remove(t: &Test) -> Result<()> {
+    // what ends the namespace deletes Pods as everybody does
+    t.remove(BUDGET, NAME).await?;
     t.remove("Namespace", &t.namespace).await?;
     // The namespace controller comes to it late where many end at once.
     poll("the namespace to be gone", PATIENCE * 3, async || {

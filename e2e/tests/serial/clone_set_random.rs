@@ -1,5 +1,6 @@
 //! Random histories of CloneSets, see [`e2e::random`], while the managers that look after them die.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -31,9 +32,11 @@ async fn managers_die(t: &Test) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_changes_and_faults_while_managers_die_break_no_promise() -> Result<()> {
     in_namespace("random-managers", async |t| {
+        let mut sequences = pin!(sequences(6, Managers::Die));
         let result = tokio::select! {
-            result = sequences(6, Managers::Die) => result,
-            result = managers_die(t) => result,
+            result = &mut sequences => result,
+            // To their end: they remove what they have made.
+            result = managers_die(t) => result.and(sequences.await),
         };
         poll("the managers to be back", PATIENCE, async || {
             let managers = t.node().replicas(MANAGER).await?;
