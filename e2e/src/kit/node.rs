@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use super::{Container, Look, PATIENCE, Test, condition};
+use super::{Container, Look, PATIENCE, Test, condition, restoring};
 use crate::cluster;
 use crate::cmd::{CommandExt, ctr};
 use crate::deploy;
@@ -150,6 +150,23 @@ impl Node<'_> {
         })
         .await?;
         self.daemon_ready().await
+    }
+
+    /// Runs a part of a test with so many replicas of a Deployment of the installation, and puts back how many it had, also
+    /// when the part, or the scaling, fails.
+    pub async fn with_replicas<T>(
+        &self,
+        deployment: &str,
+        replicas: u32,
+        body: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let object = self.test.api_in(SYSTEM, "Deployment").get(deployment).await?;
+        let before = u32::try_from(serde_json::to_value(object)?.int("/spec/replicas"))?;
+        let scaled = async {
+            self.scale(deployment, replicas).await?;
+            body.await
+        };
+        restoring(scaled, async { self.scale(deployment, before).await.map(drop) }).await
     }
 
     /// Scales a Deployment of the installation and waits for it.

@@ -131,8 +131,6 @@ async fn certificates_change_under_load_without_a_failed_call() -> Result<()> {
     in_namespace("rotation", async |t| {
         t.start(pod("web", vec![app("main")])).await?;
         let files = Files::new(t)?;
-        let replicas = t.node().scale(WEBHOOK, 3).await?;
-        let load = Load::start(t)?;
         let body = async {
             let (first, first_ca) = (secret(t, "tls.crt").await?, secret(t, "ca-cert.pem").await?);
             // The certificate alone.
@@ -162,13 +160,15 @@ async fn certificates_change_under_load_without_a_failed_call() -> Result<()> {
             }
             Ok(())
         };
-        let undo = async {
-            let calls = load.end().await;
-            t.node().scale(WEBHOOK, replicas).await?;
-            println!("rotation: {} calls", calls?);
-            Ok(())
+        let under_load = async {
+            let load = Load::start(t)?;
+            let end = async {
+                println!("rotation: {} calls", load.end().await?);
+                Ok(())
+            };
+            restoring(body, end).await
         };
-        restoring(body, undo).await
+        t.node().with_replicas(WEBHOOK, 3, under_load).await
     })
     .await
 }

@@ -60,10 +60,9 @@ async fn a_manager_that_was_away_takes_up_the_drain() -> Result<()> {
         t.start(web).await?;
         t.create(crr("once", "web", &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 3)).await?;
         t.wait_for("Pod", "web", "to be NotReady", PATIENCE, |p| condition(p, "Ready") == "False").await?;
-        let replicas = t.node().scale(MANAGER, 0).await?;
         let restarted =
             t.wait_for("Pod", "web", "to be restarted", PATIENCE, |p| Container::all(p)["main"].restarts == 1);
-        let restarted = restoring(restarted, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await;
+        let restarted = t.node().with_replicas(MANAGER, 0, restarted).await;
         restarted.context("the daemon needs no manager once the grace has begun")?;
         t.succeeded("once").await?;
         t.ready("web").await?;
@@ -83,7 +82,6 @@ async fn an_object_that_cannot_be_decoded_disturbs_nobody() -> Result<()> {
             version["schema"] =
                 json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
         }
-        let replicas = t.node().scale(WEBHOOK, 0).await?;
         let stored = async {
             t.patch("CustomResourceDefinition", crd, json!({ "spec": { "versions": loose["spec"]["versions"] } }))
                 .await?;
@@ -113,18 +111,13 @@ async fn an_object_that_cannot_be_decoded_disturbs_nobody() -> Result<()> {
             }
             anyhow::Ok(())
         };
-        let put_back = async {
-            let scaled = t.node().scale(WEBHOOK, replicas).await;
-            // Puts the schema back.
-            t.node().deploy().await.and(scaled.map(drop))
-        };
-        restoring(stored, put_back).await?;
+        // deploy puts the schema back.
+        restoring(t.node().with_replicas(WEBHOOK, 0, stored), t.node().deploy()).await?;
         t.restart("first", "web", &["main"]).await?;
         t.succeeded("first").await?;
         // roles that start with it in store
         t.node().fresh_daemon().await?;
-        let replicas = t.node().scale(MANAGER, 0).await?;
-        t.node().scale(MANAGER, replicas).await?;
+        t.node().with_replicas(MANAGER, 0, async { Ok(()) }).await?;
         t.restart("second", "web", &["other"]).await?;
         t.succeeded("second").await?;
         t.remove(CRR, "bad").await?;

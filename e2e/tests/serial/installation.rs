@@ -240,14 +240,14 @@ async fn uninstalling_with_the_definitions_works_with_a_dead_manager_too() -> Re
             Ok(())
         })
         .await?;
-        t.node().scale("kruise-controller-manager", 0).await?;
-        let undeployed = t.node().undeploy_within("30s").await;
-        let after = t.ready("web").await;
-        let definition = t.find("CustomResourceDefinition", DEFINITION).await;
-        t.node().deploy().await?;
-        undeployed?;
-        after?;
-        ensure!(definition?.is_none(), "the definition is still there");
+        let removed = async {
+            t.node().scale("kruise-controller-manager", 0).await?;
+            t.node().undeploy_within("30s").await?;
+            t.ready("web").await?;
+            t.find("CustomResourceDefinition", DEFINITION).await
+        };
+        let definition = restoring(removed, t.node().deploy()).await?;
+        ensure!(definition.is_none(), "the definition is still there");
         assert_eq!(t.containers("web").await?["main"].restarts, 0);
         t.restart("again", "web", &["main"]).await?;
         t.succeeded("again").await?;

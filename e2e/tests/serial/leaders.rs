@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod, poll, restoring};
+use e2e::kit::{Build, Look, Test, app, crr, in_namespace, pod, poll};
 use e2e::paths::SYSTEM;
 use serde_json::{Value, json};
 
@@ -96,9 +96,8 @@ async fn managers_that_sleep_or_die_by_turns_never_act_together() -> Result<()> 
         let pods =
             names.iter().map(|name| t.start(pod(name, vec![app("main")]).with("/spec/readinessGates", gate.clone())));
         futures::future::try_join_all(pods).await?;
-        let replicas = t.node().scale(MANAGER, 3).await?;
-        let seen = fs::metadata(t.paths.audit_log())?.len();
         let body = async {
+            let seen = fs::metadata(t.paths.audit_log())?.len();
             // Each of these needs the manager four times: finalizer, key, time, release.
             let request = async |name: &String| {
                 t.create(crr(name, name, &["main"]).with("/spec/strategy/unreadyGracePeriodSeconds", 1)).await.map(drop)
@@ -135,9 +134,9 @@ async fn managers_that_sleep_or_die_by_turns_never_act_together() -> Result<()> 
             // Only the one that was killed: who loses the Lease stands by.
             let total = |all: BTreeMap<String, i64>| all.into_values().sum::<i64>();
             assert_eq!(total(restarts(t).await?), total(before_all) + 1);
-            Ok(())
+            Ok(seen)
         };
-        restoring(body, async { t.node().scale(MANAGER, replicas).await.map(drop) }).await?;
+        let seen = t.node().with_replicas(MANAGER, 3, body).await?;
         let log = fs::read(t.paths.audit_log())?;
         let log = String::from_utf8_lossy(log.get(usize::try_from(seen)?..).unwrap_or_default()).into_owned();
         let (leaders, writes) = only_leaders_wrote(&log)?;

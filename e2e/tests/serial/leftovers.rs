@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::kit::{Look, PATIENCE, Test, in_namespace, poll};
+use e2e::kit::{Look, PATIENCE, Test, in_namespace, poll, restoring};
 use e2e::paths::SYSTEM;
 use serde_json::{Value, json};
 
@@ -68,11 +68,12 @@ async fn an_entry_that_another_program_has_left_goes_unless_it_runs_or_its_kind_
 
         let name = "laterkinds.apps.kruise.io";
         let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-        t.define(json!({ "kind": "CustomResourceDefinition", "metadata": { "name": name }, "spec": { "group": "apps.kruise.io",
-            "scope": "Namespaced", "names": { "kind": "LaterKind", "plural": "laterkinds", "singular": "laterkind" },
-            "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } }))
-            .await?;
-        let with_kind: Result<()> = async {
+        let definition = json!({ "kind": "CustomResourceDefinition", "metadata": { "name": name },
+            "spec": { "group": "apps.kruise.io", "scope": "Namespaced",
+                "names": { "kind": "LaterKind", "plural": "laterkinds", "singular": "laterkind" },
+                "versions": [{ "name": "v1alpha1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } }] } });
+        let with_kind = async {
+            t.define(definition).await?;
             poll("LaterKinds to be served", PATIENCE, async || {
                 let served = t.kubectl(&["get", "--raw", "/apis/apps.kruise.io/v1alpha1"]).await?;
                 ensure!(served.contains("laterkinds"), "{served}");
@@ -85,24 +86,19 @@ async fn an_entry_that_another_program_has_left_goes_unless_it_runs_or_its_kind_
             ensure!(report.contains(&format!("{ENTRY} calls the webhook, which does not know it")), "{report}");
             ensure!(report.contains("this release does not serve"), "{report}");
             Ok(())
-        }
-        .await;
-        t.kubectl(&["delete", "crd", name]).await?;
-        with_kind?;
+        };
+        restoring(with_kind, async { t.kubectl(&["delete", "crd", name]).await.map(drop) }).await?;
         touch(t, "kind").await?;
         removed(t).await?;
 
-        let replicas = t.node().scale(MANAGER, 0).await?;
-        let led: Result<()> = async {
+        let led = async {
             let holder = "other_5a1b2c3d-1111-2222-3333-444455556666";
             let patch = json!({ "spec": { "holderIdentity": holder } }).to_string();
             t.kubectl(&["patch", "lease", "kruise-manager", "-n", SYSTEM, "--type=merge", "-p", &patch]).await?;
             leave(t).await?;
             stays(t, holder).await
-        }
-        .await;
-        t.node().scale(MANAGER, replicas).await?;
-        led?;
+        };
+        t.node().with_replicas(MANAGER, 0, led).await?;
         poll("a manager of ours to lead", PATIENCE * 2, async || {
             let jsonpath = "jsonpath={.spec.holderIdentity}";
             let holder = t.kubectl(&["get", "lease", "kruise-manager", "-n", SYSTEM, "-o", jsonpath]).await?;
