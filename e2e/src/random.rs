@@ -176,8 +176,7 @@ async fn played(t: &Test, seed: u64, nodes: &str, managers: Managers) -> Result<
         stays: 3,
         ..Limits::default()
     };
-    let mut driver =
-        Sequence { t, nodes, player: &player, recording: &recording, wanted, is_new: true, log: &mut log };
+    let mut driver = Sequence { t, nodes, player: &player, recording: &recording, wanted, is_new: true, log: &mut log };
     let result = liveness::run(seed, &limits, &mut driver, &mut Converges).await.map_err(anyhow::Error::msg);
     player.check()?;
     let history = recording.end();

@@ -96,7 +96,8 @@ async fn events_are_used(t: &Test) -> Result<()> {
     let daemon = daemon.text("/metadata/name");
     poll("the log of the daemon to tell of container events", PATIENCE, async || {
         let log = t.kubectl(&["logs", daemon, "-n", SYSTEM, "--tail=-1"]).await?;
-        let found = log.lines().find(|line| line.contains("container runtime found")).context("no runtime was found")?;
+        let found =
+            log.lines().find(|line| line.contains("container runtime found")).context("no runtime was found")?;
         ensure!(found.contains(&format!("events={wanted}")), "{found}");
         ensure!(log.contains("container events arrive") == wanted, "{log}");
         Ok(())

@@ -577,7 +577,8 @@ fn check(world: &World, ends: &Ends, seed: u64) {
 /// At last it is stored in a form that cannot be read, and deleted. OpenKruise's finalizer holds it for a while at most.
 async fn unreadable_at_last(world: &World, random: &mut Random, seed: u64) {
     let path = format!("{JOBS}/j");
-    let metadata = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [labels::EPHEMERAL_JOB_FINALIZER]});
+    let metadata =
+        json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [labels::EPHEMERAL_JOB_FINALIZER]});
     world.change(&path, &json!({"metadata": metadata, "spec": {"selector": 7}}));
     lock(&world.server).fail(random);
     for _ in 0..10 {

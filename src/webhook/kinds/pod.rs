@@ -579,7 +579,8 @@ mod tests {
         context.spreads.know_of_none();
         context.sidecars.know_why(NotRead::NotInstalled);
         let context = Arc::new(context);
-        let request = json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "object": pod("apps/v1", true, &[])});
+        let request =
+            json!({"uid": "r", "operation": "CREATE", "namespace": "ns", "object": pod("apps/v1", true, &[])});
         let request: Request = serde_json::from_value(request).unwrap();
         let admitted = handle(context.clone(), request.clone()).await.unwrap();
         assert!(admitted.patch.0.is_empty() && admitted.warnings.is_empty(), "{admitted:?}");

@@ -37,8 +37,7 @@ use crate::{
     },
     k8s::{name, pod::Labels, rbac::Rule},
     runtime::{
-        clock,
-        lock,
+        clock, lock,
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store},
     },

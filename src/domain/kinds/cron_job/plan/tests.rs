@@ -197,11 +197,9 @@ fn c5_6_f43_what_was_told_is_not_told_again_and_the_job_that_is_made_was_not_mis
         }
     }
     // The number ends at 100, and is exact before.
-    for (now, count, is_more) in [
-        ("2026-01-01T01:40:00Z", 99, false),
-        ("2026-01-01T01:41:00Z", 100, false),
-        ("2026-01-01T01:42:00Z", 100, true),
-    ] {
+    for (now, count, is_more) in
+        [("2026-01-01T01:40:00Z", 99, false), ("2026-01-01T01:41:00Z", 100, false), ("2026-01-01T01:42:00Z", 100, true)]
+    {
         let missed = decide(&cron(json!({"schedule": "* * * * *"}), None), &[], now).missed.unwrap();
         assert_eq!((missed.count, missed.is_more), (count, is_more), "{now}");
     }
