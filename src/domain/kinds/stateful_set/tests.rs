@@ -1012,6 +1012,32 @@ fn the_leader_is_last_however_many_pods_may_be_unavailable() {
     assert_eq!(texts(plan_of(json!({"partition": 2}), &pods)), ["delete web-2"]);
 }
 
+/// Taken back, or updated before, it is Updated until its hook is back: Ready, and not one that is down.
+#[test]
+fn a_leader_whose_hook_had_let_go_is_hooked_again_and_waits_for_the_others() {
+    let role = |pod: Pod, role: &str| labelled(pod, json!({"role": role}));
+    let leader = Pod { state: State::Updated, ..role(old(2), "leader") };
+    let with = |more: serde_json::Value, followers: [Pod; 2], leader: &Pod| {
+        let mut fields = hooked("inPlaceUpdate", json!({}));
+        json_patch::merge(&mut fields, &more);
+        let mut spec = spec(fields);
+        spec.update_order = UpdateOrder::parse("role=leader").unwrap();
+        let [a, b] = followers.map(|pod| role(pod, "follower"));
+        texts(planned(&spec, &[a, b, leader.clone()], &BTreeMap::new()))
+    };
+    for (policy, its_turn) in [("ReCreate", "delete web-2"), ("InPlaceIfPossible", "announce update web-2 again")] {
+        let more = json!({"policy": policy});
+        assert_eq!(with(more.clone(), [old(0), old(1)], &leader), ["announce update web-2 again"], "{policy}");
+        let announced = Pod { state: State::PreparingUpdate, ..leader.clone() };
+        let announced = labelled(announced, json!({"role": "leader", "hold": "true"}));
+        assert_eq!(with(more.clone(), [old(0), old(1)], &announced), ["no update web-2"], "{policy}");
+        assert_eq!(with(more.clone(), [pod(0), pod(1)], &leader), [its_turn], "all before it are done");
+        assert_eq!(with(more, [old(0), old(1)], &not_ready(leader.clone())), [its_turn], "it is down");
+    }
+    let marks = json!({"policy": "ReCreate", "lifecycle": {"inPlaceUpdate": {"markPodNotReady": true}}});
+    assert_eq!(with(marks, [old(0), old(1)], &leader), ["delete web-2"], "its hook would take it out of service");
+}
+
 /// The leader was announced in its turn, and then the template or the label changed: it serves until it is updated.
 #[test]
 fn a_leader_that_has_been_announced_is_taken_back_while_others_come_before_it() {

@@ -398,10 +398,20 @@ fn of_pod(claim: &str, pod: &Pod, why: &str) -> String {
 /// How the step is taken back that has been announced to a Pod which would serve without it. None: there is none, it is
 /// final, or the Pod would not be in service then, and would be announced again as one that is down.
 fn taken_back(spec: &Spec, pod: &Pod) -> Option<PodAction> {
-    let would_serve = pod.is_only_announced() && after_cancelled_deletion(spec.hooks(), pod).is_in_service();
+    let would_serve = after_cancelled_deletion(spec.hooks(), pod).is_in_service();
+    let is_announced = would_serve && pod.is_only_announced();
+    // An announcement that puts its hook back would take it out of service by itself.
+    let has_quiet_hook = spec.lifecycle.in_place_update.as_ref().is_some_and(|hook| !hook.mark_pod_not_ready);
     match pod.state {
-        State::PreparingUpdate if would_serve => Some(PodAction::CancelUpdate),
-        State::PreparingDelete if would_serve && !spec.lifecycle.deletion_is_final() => Some(PodAction::CancelDeletion),
+        State::PreparingUpdate if is_announced => Some(PodAction::CancelUpdate),
+        State::PreparingDelete if is_announced && !spec.lifecycle.deletion_is_final() => {
+            Some(PodAction::CancelDeletion)
+        }
+        // Its hook had let go. It is in service again when it is hooked: with its hook back it is announced, and that is
+        // taken back.
+        State::Updated if would_serve && has_quiet_hook && pod.until_available.is_some() => {
+            Some(PodAction::AnnounceUpdate { restore: true })
+        }
         _ => None,
     }
 }
