@@ -407,8 +407,8 @@ fn taken_back(spec: &Spec, pod: &Pod) -> Option<PodAction> {
         State::PreparingDelete if is_announced && !spec.lifecycle.deletion_is_final() => {
             Some(PodAction::CancelDeletion)
         }
-        // Its hook had let go. It is in service again when it is hooked: with its hook back it is announced, and that is
-        // taken back.
+        // Its hook had let go, and it is in service again when that has hold of it: it is announced with its hook
+        // back, and then that is taken back.
         State::Updated if would_serve && has_quiet_hook && pod.until_available.is_some() => {
             Some(PodAction::AnnounceUpdate { restore: true })
         }

@@ -1,6 +1,7 @@
 //! Random histories of a StatefulSet against a plain model: Pods that break, end and get stuck, hooks, templates, limits
 //! and numbers that change, in any order. What is held to it: never two Pods of one identity, never more Pods down by us
-//! than the limit, the partition kept, claims never lost; and once nothing stands in the way, everything is as asked for.
+//! than the limit, the partition kept, claims never lost, nobody updated before its turn by `kruise.rs/update-order`;
+//! and once nothing stands in the way, everything is as asked for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,6 +29,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 const HOLD: &str = "hold";
+const ROLE: &str = "role";
 
 struct Player {
     pod: Pod,
@@ -54,6 +56,10 @@ struct World {
     look: Option<i64>,
     /// The versions of Pods that the plan rests on.
     seen: BTreeMap<i32, u64>,
+    /// The same Pods.
+    planned: Vec<Arc<Pod>>,
+    /// Pods are updated in the order of their roles.
+    has_roles: bool,
     /// Wanted Pods that we took out of service and that are not available again.
     down: BTreeSet<i32>,
     acts: Acts,
@@ -69,6 +75,14 @@ fn pod_of(action: &Action) -> Option<i32> {
 
 fn name_of(version: usize) -> String {
     format!("web-v{version}")
+}
+
+/// Gives a Pod a label, or takes it away; the others stay.
+fn set_label(pod: &mut Pod, key: &str, value: Option<&str>) {
+    let others = pod.labels.iter().filter(|(other, _)| *other != key);
+    let all = others.chain(value.map(|value| (key, value)));
+    let all: BTreeMap<String, String> = all.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    pod.labels = serde_json::from_value(json!(all)).unwrap();
 }
 
 impl World {
@@ -87,13 +101,19 @@ impl World {
             is_dirty: true,
             look: None,
             seen: BTreeMap::new(),
+            planned: Vec::new(),
+            has_roles: false,
             down: BTreeSet::new(),
             acts: Acts::default(),
         }
     }
 
     fn spec(&self) -> Spec {
-        spec(self.fields.clone())
+        let mut spec = spec(self.fields.clone());
+        if self.has_roles {
+            spec.update_order = UpdateOrder::parse("role=observer,leader").unwrap();
+        }
+        spec
     }
 
     fn update_revision(&self) -> String {
@@ -160,6 +180,7 @@ impl World {
             return Ok(Some(refreshed));
         }
         let mut plan = self.plan();
+        self.planned = self.observe(&self.spec());
         self.seen = self.pods.iter().map(|(ordinal, player)| (*ordinal, player.version)).collect();
         self.queue = plan.actions.drain(..).collect();
         self.look = plan.look.map(|look| self.time + i64::try_from(look.as_secs()).unwrap_or(0));
@@ -213,6 +234,35 @@ impl World {
         Ok(())
     }
 
+    /// A Pod that is Ready is updated, or that is announced to it: those of earlier places are done, as the plan saw
+    /// them.
+    fn comes_in_turn(&mut self, ordinal: i32) -> Result<(), String> {
+        let (spec, revision) = (self.spec(), self.update_revision());
+        let (Some(order), Some(rolling)) = (&spec.update_order, spec.rolling()) else { return Ok(()) };
+        let find = |wanted: i32| self.planned.iter().find(|pod| pod.ordinal == wanted);
+        let Some(pod) = find(ordinal).filter(|pod| pod.until_available.is_some() && !pod.is_specified) else {
+            return Ok(());
+        };
+        if !spec.ordinals.contains(ordinal) || pod.is_finished || pod.is_terminating {
+            return Ok(());
+        }
+        let partition = usize::try_from(rolling.partition).unwrap();
+        let unfinished = |(rank, other): (usize, i32)| {
+            let Some(pod) = find(other) else { return Some((0, other)) };
+            let may_be_old = rolling.unordered.is_some() || rank < partition;
+            let is_done = pod.is_available() && (may_be_old || pod.is_on(&revision));
+            (!is_done).then(|| (order.place(&pod.labels), other))
+        };
+        let (place, first) = (order.place(&pod.labels), spec.ordinals.iter().enumerate().filter_map(unfinished).min());
+        if let Some((before, first)) = first.filter(|(before, _)| *before < place) {
+            return Err(format!("{} is of place {place} and goes before web-{first} of place {before}", pod.name));
+        }
+        if place > 0 {
+            self.acts.note("in their turn");
+        }
+        Ok(())
+    }
+
     /// A Pod leaves its revision for an update: the partition allows it.
     fn leaves_revision(&mut self, ordinal: i32) -> Result<(), String> {
         let spec = self.spec();
@@ -260,6 +310,7 @@ impl World {
             Action::Change { pod, change } => self.change(pod, change)?,
             Action::Delete { pod } => {
                 let ordinal = Self::ordinal(pod);
+                self.comes_in_turn(ordinal)?;
                 self.take_down(ordinal)?;
                 if self.pods[&ordinal].pod.state != State::PreparingDelete {
                     self.leaves_revision(ordinal)?;
@@ -286,20 +337,25 @@ impl World {
                 self.set_state(pod, state);
             }
             PodAction::AnnounceDeletion => {
+                self.comes_in_turn(ordinal)?;
                 self.take_down(ordinal)?;
                 self.acts.note("held by hooks");
                 self.set_state(pod, State::PreparingDelete);
             }
             PodAction::AnnounceUpdate { restore } => {
+                // With its hook put back it may be on its way back into service.
+                if !*restore {
+                    self.comes_in_turn(ordinal)?;
+                }
                 self.take_down(ordinal)?;
                 self.acts.note("held by hooks");
                 self.set_state(pod, State::PreparingUpdate);
                 if *restore {
-                    let player = self.pods.get_mut(&ordinal).unwrap();
-                    player.pod.labels = serde_json::from_value(json!({HOLD: "true"})).unwrap();
+                    set_label(&mut self.pods.get_mut(&ordinal).unwrap().pod, HOLD, Some("true"));
                 }
             }
             PodAction::UpdateInPlace { spec } => {
+                self.comes_in_turn(ordinal)?;
                 self.take_down(ordinal)?;
                 self.leaves_revision(ordinal)?;
                 self.acts.note("updated in place");
@@ -407,8 +463,8 @@ impl World {
                         player.ready_since = Some(time);
                         player.pod.phase = Some(Phase::Running);
                     }
-                    "lets go" => player.pod.labels = serde_json::from_value(json!({})).unwrap(),
-                    _ => player.pod.labels = serde_json::from_value(json!({HOLD: "true"})).unwrap(),
+                    "lets go" => set_label(&mut player.pod, HOLD, None),
+                    _ => set_label(&mut player.pod, HOLD, Some("true")),
                 }
             }
         }
@@ -449,6 +505,21 @@ impl World {
         format!("web-{ordinal}: trouble {what}")
     }
 
+    /// A Pod gets a role: the one of each kind that there is.
+    fn elects(&mut self, random: &mut Random) -> String {
+        let role = if random.chance(70) { "leader" } else { "observer" };
+        let Some(elected) = self.one_pod(random) else { return String::new() };
+        for (ordinal, player) in &mut self.pods {
+            if *ordinal == elected {
+                set_label(&mut player.pod, ROLE, Some(role));
+            } else if player.pod.labels.get(ROLE) == Some(role) {
+                set_label(&mut player.pod, ROLE, None);
+            }
+        }
+        self.acts.note("elections");
+        format!("web-{elected} is {role}")
+    }
+
     fn changes_the_spec(&mut self, random: &mut Random) -> String {
         let (field, value) = match random.below(12) {
             0 | 1 => ("replicas", json!(random.below(6))),
@@ -478,6 +549,9 @@ impl Driver for World {
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
         // A pass goes on with what it saw, but for the spec: another one begins with every change of it.
         (self.queue, self.candidates, self.is_dirty) = (VecDeque::new(), Plan::default(), true);
+        if self.has_roles && random.chance(25) {
+            return Ok(self.elects(random));
+        }
         Ok(match random.below(10) {
             0..=3 => self.changes_a_pod(random),
             4 | 5 => {
@@ -566,8 +640,9 @@ impl Model for Plain {
 
 #[test]
 fn simulation_of_stateful_set_plans() {
-    let acts = liveness::seeds(300, "simulation_of_stateful_set_plans", |seed| {
+    let acts = liveness::seeds(400, "simulation_of_stateful_set_plans", |seed| {
         let mut world = World::new();
+        world.has_roles = seed / 300 % 2 == 1;
         world.fields["ordered"] = json!(seed % 3 == 0);
         if seed % 3 == 1 && seed % 2 == 0 {
             world.fields["order"] = json!([]);
@@ -588,6 +663,8 @@ fn simulation_of_stateful_set_plans() {
         ("finished Pods", 50),
         ("specified Pods", 50),
         ("bad templates", 100),
+        ("elections", 100),
+        ("in their turn", 10),
         ("claims that went", 5),
     ]);
 }
