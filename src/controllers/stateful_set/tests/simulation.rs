@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::surroundings::{Delays, HOLDS, TOO_LARGE, WAITS};
+use self::surroundings::{Delays, HOLDS, ROLE, TOO_LARGE, WAITS};
 use super::*;
 use crate::{
     controllers::{
@@ -44,6 +44,8 @@ struct Wanted {
     grows: bool,
     /// The StorageClass is to let volumes grow.
     may_grow: bool,
+    /// Pods are updated in the order of their roles.
+    has_roles: bool,
 }
 
 impl Wanted {
@@ -66,6 +68,7 @@ impl Wanted {
             storage: 1,
             grows: random.chance(75),
             may_grow: random.chance(80),
+            has_roles: false,
         }
     }
 
@@ -125,6 +128,8 @@ struct Member {
     state: String,
     /// Whether it has the labels with which hooks hold it.
     holds: [bool; 2],
+    /// Of its role, in the order of updates.
+    place: usize,
     image: String,
     revision: String,
     ready_since: Option<Timestamp>,
@@ -144,11 +149,17 @@ impl Member {
         let is_open = gate.is_none_or(|condition| condition.status == "True");
         let state = pod.labels.get(labels::LIFECYCLE_STATE).unwrap_or_default();
         let is_normal = ["", "Normal"].contains(&state);
+        let place = match pod.labels.get(ROLE) {
+            Some("leader") => 2,
+            Some("observer") => 1,
+            _ => 0,
+        };
         Some(Self {
             ordinal: pod.name().strip_prefix("web-")?.parse().ok()?,
             uid: pod.uid().to_owned(),
             state: state.to_owned(),
             holds: HOLDS.map(|label| pod.labels.get(label).is_some()),
+            place,
             image: pod.spec.containers.first().map(|container| container.image.to_string()).unwrap_or_default(),
             revision: pod.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default().to_owned(),
             ready_since: pod.ready_since.filter(|_| is_ready && is_open && is_normal),
@@ -241,8 +252,8 @@ struct Cloud {
 }
 
 impl Cloud {
-    fn new(random: &mut Random) -> Self {
-        let (world, wanted) = (World::with_gates(GATES), Wanted::new(random));
+    fn new(random: &mut Random, has_roles: bool) -> Self {
+        let (world, wanted) = (World::with_gates(GATES), Wanted { has_roles, ..Wanted::new(random) });
         lock(&world.server).has_clock = true;
         world.put_set(wanted.spec());
         let cloud = Self {
@@ -260,6 +271,7 @@ impl Cloud {
             acts: Acts::default(),
         };
         cloud.put_class();
+        cloud.put_order();
         cloud
     }
 
@@ -442,6 +454,9 @@ impl Driver for Cloud {
     type Seen = Now;
 
     async fn disturb(&mut self, random: &mut Random) -> Result<String, String> {
+        if self.wanted.has_roles && random.chance(20) {
+            return Ok(self.elect(random));
+        }
         let wanted = &mut self.wanted;
         let said = match random.below(30) {
             0 | 1 => {
@@ -707,6 +722,42 @@ impl Promises {
         wrongs
     }
 
+    /// Pods that served and were taken out before those of earlier places were done, as the pass knew them.
+    fn out_of_turn(&mut self, now: &Now, pass: &PassSeen) -> Vec<String> {
+        let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
+        let mut wrongs = Vec::new();
+        if !wanted.has_roles {
+            return wrongs;
+        }
+        // Whether the first write of a Pod takes it out. The answer to another one brings what the pass did not know.
+        let mut first = BTreeMap::new();
+        for (method, path, body) in &pass.writes {
+            if let Some(ordinal) = pod_written(path) {
+                let is_announced = WAITS.contains(&writes_state(body));
+                first.entry(ordinal).or_insert(*method == Method::DELETE || writes_gate(body, "False") || is_announced);
+            }
+        }
+        for ordinal in first.iter().filter(|(_, takes_out)| **takes_out).map(|(ordinal, _)| ordinal) {
+            let (Some(knew), Some(was)) = (pass.knew.get(ordinal), self.pods.get(ordinal)) else { continue };
+            if !ordinals.contains(ordinal) || knew.is_marked || !knew.is_up(now.at, wanted.min_ready) {
+                continue;
+            }
+            let place = knew.place.min(was.place);
+            let comes_before = |(rank, other): &(usize, &i64)| {
+                let Some(pod) = pass.knew.get(*other) else { return place > 0 };
+                let is_old = *rank >= wanted.partition && pod.image != wanted.image_of(**other);
+                let is_done = pod.is_up(now.at, wanted.min_ready) && !is_old;
+                pod.place < place && !is_done && first.get(*other) != Some(&false)
+            };
+            match ordinals.iter().enumerate().find(comes_before) {
+                Some((_, other)) => wrongs.push(format!("web-{ordinal} goes before web-{other}, by their roles")),
+                None if place > 0 => self.acts.note("taken out in their turn"),
+                None => {}
+            }
+        }
+        wrongs
+    }
+
     /// Claims that were asked for what nobody wants of them, and not by the rules of the update.
     fn asked_wrong(&mut self, now: &Now, pass: &PassSeen) -> Vec<String> {
         let (wanted, ordinals) = (&now.wanted, now.wanted.ordinals());
@@ -880,6 +931,7 @@ impl Model for Promises {
             wrongs.extend(self.made_wrong(now, pass));
             wrongs.extend(self.moved_wrong(now, pass));
             wrongs.extend(self.passed_hooks(now, pass));
+            wrongs.extend(self.out_of_turn(now, pass));
             wrongs.extend(self.asked_wrong(now, pass));
         }
         wrongs.extend(self.shrunk(now));
@@ -922,7 +974,7 @@ impl Model for Promises {
 
 fn history(seed: u64) -> Result<Acts, String> {
     let limits = Limits { changes: 22, steps_between: 30, patience: Duration::from_secs(7200), ..Limits::default() };
-    let begin = |random: &mut Random| (Cloud::new(random), Promises::default());
+    let begin = |random: &mut Random| (Cloud::new(random, seed / 60 % 2 == 1), Promises::default());
     let acts = |mut cloud: Cloud, model: Promises| {
         cloud.acts.merge(model.acts);
         cloud.acts
@@ -932,7 +984,7 @@ fn history(seed: u64) -> Result<Acts, String> {
 
 #[test]
 fn simulation_of_stateful_sets() {
-    let acts = liveness::seeds(60, "simulation_of_stateful_sets", history);
+    let acts = liveness::seeds(75, "simulation_of_stateful_sets", history);
     acts.require(&[
         ("created", 300),
         ("deleted", 200),
@@ -943,6 +995,8 @@ fn simulation_of_stateful_sets() {
         ("hooks that let go", 20),
         ("hooks that hold again", 5),
         ("hooks that were removed while a Pod waited", 1),
+        ("elections", 10),
+        ("taken out in their turn", 1),
         ("claims asked to grow", 20),
         ("claims asked for less", 1),
         ("claims that have grown", 10),

@@ -1,4 +1,5 @@
-//! Who answers for the hooks of the set, and the storage that makes its volumes and lets them grow.
+//! Who answers for the hooks of the set, the roles of its Pods, and the storage that makes its volumes and lets them
+//! grow.
 
 use super::*;
 
@@ -7,6 +8,9 @@ pub(super) const HOLDS: [&str; 2] = ["holds-deletion", "holds-update"];
 
 /// The states in which it waits for them.
 pub(super) const WAITS: [&str; 2] = ["PreparingDelete", "PreparingUpdate"];
+
+/// The label by whose value they are updated in order.
+pub(super) const ROLE: &str = "role";
 
 /// What no volume gets, in GiB.
 pub(super) const TOO_LARGE: u64 = 99;
@@ -72,6 +76,44 @@ impl Cloud {
         let done = if lets_go { "hooks that let go" } else { "hooks that hold again" };
         self.acts.note(done);
         Ok(format!("{name}, {state}: {done}: {label}"))
+    }
+
+    /// A Pod gets a role: the one of each kind that there is.
+    pub(super) fn elect(&mut self, random: &mut Random) -> String {
+        let pods = self.world.objects(PODS);
+        let names: Vec<&String> = pods.keys().collect();
+        let role = if random.chance(70) { "leader" } else { "observer" };
+        let Some(elected) = random.one_of(&names).copied() else { return format!("nobody is {role}") };
+        for (name, pod) in &pods {
+            let is_elected = name == elected;
+            if !is_elected && pod["metadata"]["labels"][ROLE] != role {
+                continue;
+            }
+            self.write_pod(name, |pod| {
+                let marks = pod["metadata"]["labels"].as_object_mut().unwrap();
+                match is_elected {
+                    true => drop(marks.insert(ROLE.to_owned(), role.into())),
+                    false => drop(marks.remove(ROLE)),
+                }
+                true
+            });
+        }
+        self.acts.note("elections");
+        format!("{elected} is {role}")
+    }
+
+    /// The order of updates, for a set that has one.
+    pub(super) fn put_order(&self) {
+        if !self.wanted.has_roles {
+            return;
+        }
+        let set = {
+            let mut server = lock(&self.world.server);
+            let mut set = server.objects[SET].clone();
+            set["metadata"]["annotations"][labels::UPDATE_ORDER] = "role=observer,leader".into();
+            server.put(SET, set)
+        };
+        self.world.controller.sets.upsert(serde_json::from_value(set).unwrap());
     }
 
     pub(super) fn put_class(&self) {
