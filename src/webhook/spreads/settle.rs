@@ -273,7 +273,7 @@ impl Spreads {
         (version, now): (&str, Instant),
         waited: Duration,
     ) -> Given {
-        let Basis { key, spread, spec, limits, total, is_fresh } = *known;
+        let Basis { key, spread, spec, limits, total, is_fresh, .. } = *known;
         let of = source(spread);
         let Some(index) = self.ahead.subset(key, &of, version, now).filter(|_| !spec.needs_total()) else {
             return Given::None;
