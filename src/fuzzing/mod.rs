@@ -72,8 +72,13 @@ pub fn admission_review(data: &[u8]) {
     stateful_set_review(&review);
     daemon_set_review(&review);
     let [_, now, _] = moments();
-    let situation =
-        crr::Situation { node_is_virtual: false, kubelet_is_silent: true, daemon_is_ready: Some(false), now: now.wall };
+    let situation = crr::Situation {
+        node_is_virtual: false,
+        kubelet_is_silent: true,
+        kubelet_minor: Some(31),
+        daemon_is_ready: Some(false),
+        now: now.wall,
+    };
     // The Pod that the request names comes from the API server; here from the same hostile hand.
     let pod: crr::PodFacts = serde_json::from_value(review.request.object["pod"].clone()).unwrap_or_default();
     let admission = match crr::check(&FeatureGates::default(), review.request.clone()) {

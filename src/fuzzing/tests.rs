@@ -487,8 +487,13 @@ fn the_undamaged_inputs_pass() {
     let pod = serde_json::from_value(review.request.object["pod"].clone()).unwrap();
     let admission = crr::check(&FeatureGates::default(), review.request).unwrap();
     let [_, now, _] = moments();
-    let situation =
-        crr::Situation { node_is_virtual: false, kubelet_is_silent: false, daemon_is_ready: None, now: now.wall };
+    let situation = crr::Situation {
+        node_is_virtual: false,
+        kubelet_is_silent: false,
+        kubelet_minor: None,
+        daemon_is_ready: None,
+        now: now.wall,
+    };
     assert!(!crr::admit(&admission, &pod, situation).unwrap().patch.0.is_empty());
     let review = a_review("clonesets.apps.kruise.io", a_clone_set());
     let review = Review::decode(review.to_string().as_bytes()).unwrap();

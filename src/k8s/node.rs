@@ -45,6 +45,15 @@ pub struct NodeView {
     pub kubelet_minor: Option<u32>,
 }
 
+/// Kubelets before this minor version do not restart an init container whose image changes.
+const NATIVE_SIDECAR_IMAGES_FROM: u32 = 32;
+
+/// Whether a kubelet of this minor version ignores another image of a native sidecar. One whose version is not known is taken to
+/// be new enough.
+pub fn ignores_images_of_native_sidecars(kubelet_minor: Option<u32>) -> bool {
+    kubelet_minor.is_some_and(|minor| minor < NATIVE_SIDECAR_IMAGES_FROM)
+}
+
 /// A taint of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

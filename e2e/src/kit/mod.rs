@@ -246,6 +246,14 @@ impl Test {
         self.wait(kind, name, "to be gone", PATIENCE, |o| o.is_none()).await.map(drop)
     }
 
+    /// The minor version of the kubelet that a Pod is on.
+    pub async fn kubelet_minor(&self, pod: &Value) -> Result<u32> {
+        let node = self.get("Node", pod.text("/spec/nodeName")).await?;
+        let version = node.text("/status/nodeInfo/kubeletVersion");
+        let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());
+        minor.with_context(|| format!("the version of kubelet: {version}"))
+    }
+
     /// Creates a Pod and waits until it is Ready.
     pub async fn start(&self, pod: Value) -> Result<Value> {
         let name = pod.text("/metadata/name").to_owned();

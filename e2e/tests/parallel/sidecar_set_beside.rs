@@ -1,7 +1,7 @@
 //! Updates of sidecars in place beside other changes of the same Pods: of the workload's own containers, and by
 //! ContainerRecreateRequests, in both orders. Nothing is stopped twice. And native sidecars, which OpenKruise does not update.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::images::{remote, remote_tag};
 use e2e::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, condition, in_namespace, pod, restoring, shell};
 use serde_json::{Value, json};
@@ -177,14 +177,6 @@ async fn a_sidecar_that_is_updated_while_a_request_stops_it_comes_up_with_the_ne
         .await
 }
 
-/// The minor version of the kubelet that a Pod is on.
-async fn kubelet_minor(t: &Test, pod: &Value) -> Result<u32> {
-    let node = t.get("Node", pod.text("/spec/nodeName")).await?;
-    let version = node.text("/status/nodeInfo/kubeletVersion");
-    let minor = version.split('.').nth(1).and_then(|minor| minor.parse().ok());
-    minor.with_context(|| format!("the version of kubelet: {version}"))
-}
-
 fn instance(pod: &Value, list: &str, name: &str) -> (String, i64) {
     let status = pod.array(list).iter().find(|status| status.text("/name") == name);
     status.map(|status| (status.text("/containerID").to_owned(), status.int("/restartCount"))).unwrap_or_default()
@@ -199,7 +191,7 @@ async fn native(t: &Test) -> Result<()> {
     let before = t.start(pod("web", vec![shell("main", "")])).await?;
     assert_eq!(before.text("/spec/initContainers/0/image"), remote("pause"));
     t.patch(SET, &name, json!({ "spec": { "initContainers": mesh("v2") } })).await?;
-    if kubelet_minor(t, &before).await? < 32 {
+    if t.kubelet_minor(&before).await? < 32 {
         let is_told = |set: &Value| {
             set.int("/status/notUpgradablePods") == 1
                 && set.array("/status/conditions").iter().any(|c| c.text("/reason") == "KubeletTooOld")

@@ -80,6 +80,8 @@ pub struct Situation {
     pub node_is_virtual: bool,
     /// Whether its kubelet has not reported for some time.
     pub kubelet_is_silent: bool,
+    /// The minor version of its kubelet, if it is known.
+    pub kubelet_minor: Option<u32>,
     /// Whether a daemon is ready on the Node; None if nobody asked.
     pub daemon_is_ready: Option<bool>,
     /// Now.
@@ -153,6 +155,7 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
     let situation = Situation {
         node_is_virtual: is_virtual,
         kubelet_is_silent: node.is_silent,
+        kubelet_minor: node.kubelet_minor,
         daemon_is_ready,
         now: clock::now().wall,
     };

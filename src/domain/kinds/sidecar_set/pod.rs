@@ -17,7 +17,7 @@ use crate::{
         inplace::is_same_image,
         order::{Candidate, Phase},
     },
-    k8s::{image::ImageRef, pod::PodView},
+    k8s::{image::ImageRef, node::ignores_images_of_native_sidecars, pod::PodView},
 };
 
 /// What SidecarSets have noted on a Pod.
@@ -42,9 +42,6 @@ pub struct SidecarPod<'a> {
     /// It is on a node of which nothing is known yet.
     pub is_node_unknown: bool,
 }
-
-/// Kubelets before this minor version ignore a new image of an init container.
-const NATIVE_SIDECARS_FROM: u32 = 32;
 
 /// Why a Pod cannot be updated in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -254,7 +251,7 @@ impl<'a> SidecarPod<'a> {
         if note.is_none_or(|note| note.hash != spec.hashes.without_image) {
             return Some(NotUpgradable::OtherChange);
         }
-        let is_too_old = self.kubelet_minor.is_some_and(|minor| minor < NATIVE_SIDECARS_FROM);
+        let is_too_old = ignores_images_of_native_sidecars(self.kubelet_minor);
         (is_too_old && self.changes_native(spec)).then_some(NotUpgradable::KubeletTooOld)
     }
 

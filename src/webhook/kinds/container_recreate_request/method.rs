@@ -6,6 +6,7 @@ use crate::{
     domain::node::recreate::{node::wait_expected, spelling},
     k8s::{
         image::ImageRef,
+        node::ignores_images_of_native_sidecars,
         pod::{ContainerState, ContainerStatusView, ContainerView},
     },
     webhook::server::review::Denied,
@@ -154,6 +155,11 @@ fn pod_spec(
             return Err(Denied::bad_request(format!("{at} has no definition in Pod {name:?}")));
         };
         let denied = |why: &str| Denied::bad_request(format!("{at} cannot be restarted by method PodSpec: {why}"));
+        if pod.view.is_sidecar(&container.name) && ignores_images_of_native_sidecars(situation.kubelet_minor) {
+            return Err(denied(
+                "it is a native sidecar, and the kubelet of its node, older than 1.32, ignores a change of its image; want Runtime",
+            ));
+        }
         let choice = spelling::choose(definition, status, &spellings, (admission.vary_image_tag, None), situation.now)
             .map_err(|why| denied(&why.to_string()))?;
         if !image_is_settled(pod, definition, &own_status.image) {

@@ -185,6 +185,39 @@ fn native_sidecars_can_be_restarted() {
 }
 
 #[test]
+fn kubelets_that_ignore_images_of_native_sidecars_restart_them_by_method_runtime_alone() {
+    let pod = controlled().tap(|p| {
+        p["spec"]["initContainers"][1]["image"] = json!("r.example/mesh:v1");
+        p["status"]["initContainerStatuses"][0] = json!({"name": "mesh", "containerID": "containerd://m", "restartCount": 1,
+            "image": "r.example/mesh:v1", "imageID": format!("r.example/mesh@{D}"),
+            "state": {"running": {"startedAt": "2025-12-31T00:00:00Z"}}});
+    });
+    let pod: PodFacts = serde_json::from_value(pod).unwrap();
+    let decide = |method: &str, container: &str, kubelet_minor| {
+        let spec =
+            json!({"podName": "web-0", "containers": [{"name": container}], "strategy": {"recreateMethod": method}});
+        let admission = check(&FeatureGates::default(), request(spec)).unwrap();
+        // What Auto avoids method Runtime for.
+        let situation = Situation { kubelet_minor, daemon_is_ready: Some(false), ..situation(false) };
+        admit(&admission, &pod, situation).map(|admitted| admitted.warnings.join("\n"))
+    };
+    let refused = decide("PodSpec", "mesh", Some(31)).unwrap_err();
+    assert_eq!(refused.code, 400);
+    assert!(refused.message.contains("older than 1.32, ignores a change of its image; want Runtime"), "{refused:?}");
+    for (method, container, kubelet_minor) in [
+        ("PodSpec", "mesh", Some(32)),
+        ("PodSpec", "mesh", None),
+        ("PodSpec", "main", Some(30)),
+        ("Runtime", "mesh", Some(30)),
+    ] {
+        assert!(decide(method, container, kubelet_minor).is_ok(), "{method} {container} {kubelet_minor:?}");
+    }
+    assert!(decide("Auto", "mesh", Some(32)).unwrap().contains("Auto: method PodSpec is used"));
+    let warned = decide("Auto", "mesh", Some(31)).unwrap();
+    assert!(warned.contains("Auto: Runtime is used although") && warned.contains("older than 1.32"), "{warned}");
+}
+
+#[test]
 fn rules_that_restart_the_whole_pod_are_warned_about() {
     let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [143]}}]);
     let pod = pod_with("/spec/containers/0", "restartPolicyRules", rules);
@@ -193,7 +226,7 @@ fn rules_that_restart_the_whole_pod_are_warned_about() {
 
 fn situation(node_is_virtual: bool) -> Situation {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    Situation { node_is_virtual, kubelet_is_silent: false, daemon_is_ready: None, now }
+    Situation { node_is_virtual, kubelet_is_silent: false, kubelet_minor: None, daemon_is_ready: None, now }
 }
 
 fn denied(spec: Value, pod: Value) -> String {
