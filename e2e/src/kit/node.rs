@@ -64,7 +64,9 @@ impl Node<'_> {
     pub async fn daemon(&self) -> Result<Value> {
         let pods = self.test.list_in(SYSTEM, "Pod", "").await?;
         let owned = |p: &&Value| p.array("/metadata/ownerReferences").iter().any(|o| o.text("/kind") == "DaemonSet");
-        let alive = |p: &&Value| !p.has("/metadata/deletionTimestamp");
+        // Others are of nodes that a test has made and removed.
+        let alive =
+            |p: &&Value| !p.has("/metadata/deletionTimestamp") && p.text("/spec/nodeName") == crate::paths::NODE;
         pods.iter().filter(owned).find(alive).cloned().context("no Pod of a DaemonSet runs in the system namespace")
     }
 

@@ -220,7 +220,7 @@ pub(crate) async fn shown(t: &Test, of: (&str, &str), wanted: [&str; 2]) -> Resu
 
 /// A container that is ready when it has a file.
 fn ready_when_told() -> Value {
-    let probe = json!({ "periodSeconds": 1, "exec": { "command": ["sh", "-c", "[ -e /tmp/go ]"] } });
+    let probe = json!({ "periodSeconds": 1, "timeoutSeconds": 10, "exec": { "command": ["cat", "/tmp/go"] } });
     shell("main", "").with("/readinessProbe", probe)
 }
 

@@ -96,7 +96,7 @@ async fn pods_fill_the_subsets_in_order_and_the_last_ones_go_first() -> Result<(
         })
         .await?;
         // Of Pods that are not ready yet those go first, whatever their costs are.
-        t.wait_for("CloneSet", "web", "to be ready", PATIENCE, |o| o.int("/status/readyReplicas") == 5).await?;
+        t.wait_for("CloneSet", "web", "to be ready", LONG, |o| o.int("/status/readyReplicas") == 5).await?;
         t.kubectl(&["scale", "clone/web", "--replicas=3"]).await?;
         spread_as(t, &[("a", 2), ("b", 1), ("c", 0)]).await?;
         let columns = t.kubectl(&["get", "ws", "ws"]).await?;

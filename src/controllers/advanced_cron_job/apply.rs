@@ -58,7 +58,10 @@ impl Controller {
         plan: &CronPlan,
         slot: Timestamp,
     ) -> kube::Result<Option<Duration>> {
-        self.delete(cron, &plan.replace).await?;
+        if let Err(error) = self.delete(cron, &plan.replace).await {
+            self.trouble(cron, &format!("a job whose place it takes cannot be deleted: {error}"));
+            return Err(error);
+        }
         let key = ObjectKey::of(cron);
         let Some((kind, job)) = make::job(cron, CronRun::Slot(slot)) else { return Ok(None) };
         let name = make::name(&key.name, slot);

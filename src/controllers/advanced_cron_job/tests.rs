@@ -26,6 +26,8 @@ struct Server {
     refuses: Option<u16>,
     /// What is created is stored, and the answer is lost.
     loses_answers: bool,
+    /// The code of the answer to each deletion.
+    refuses_deletion: Option<u16>,
     /// The code of the answer to each write of a status.
     refuses_status: Option<u16>,
     version: u64,
@@ -78,6 +80,7 @@ impl Server {
                 object["metadata"]["resourceVersion"] = version;
                 (200, object.clone())
             }
+            "DELETE" if self.refuses_deletion.is_some() => refused(self.refuses_deletion.unwrap_or_default()),
             "DELETE" => match self.objects.remove(&path) {
                 Some(_) => (200, json!({"kind": "Status", "status": "Success"})),
                 None => refused(404),
@@ -744,6 +747,30 @@ async fn f43_a_job_that_was_refused_until_its_process_ended_is_told_as_missed_by
     world.restart();
     world.settle_at("2026-01-01T01:30:00Z").await;
     assert_eq!(world.controller.metrics.missed.get(), 1);
+}
+
+/// The status must not say that nothing is due: the next process goes by it.
+#[tokio::test]
+async fn f43_times_missed_while_a_job_could_not_be_replaced_are_told_by_the_next_process() {
+    let mut world = World::new();
+    world.put(json!({"concurrencyPolicy": "Replace"}));
+    world.settle().await;
+    world.settle_at("2026-01-01T01:00:00Z").await;
+    lock(&world.server).refuses_deletion = Some(403);
+    for hour in 2..=5 {
+        world.now = at(&format!("2026-01-01T0{hour}:00:00Z"));
+        // The slot of the job that goes is recorded first.
+        while world.pass().await.is_ok() {}
+    }
+    let condition = world.status()["conditions"][1].clone();
+    assert_eq!(condition["reason"], "FailedCreate", "{condition}");
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.starts_with("a job whose place it takes cannot be deleted: "), "{message}");
+    lock(&world.server).refuses_deletion = None;
+    world.restart();
+    world.settle_at("2026-01-01T05:30:00Z").await;
+    assert_eq!(world.jobs(), ["cron-1767243600"]);
+    assert_eq!(world.controller.metrics.missed.get(), 3, "those of two, three and four o'clock");
 }
 
 /// The answer to its creation says that the latest job is there, or what is found when it is sent again, or the watch.

@@ -21,7 +21,7 @@ use crate::{
         plan::{self, Candidate, Remember},
         room::{Charge, Room},
     },
-    runtime::lock,
+    runtime::{fake_api, lock},
 };
 
 /// What OpenKruise 1.9 left behind.
@@ -437,6 +437,32 @@ async fn steps_that_take_long_look_for_the_built_in_daemon_set_again_and_again()
     assert!(common.aside(&key, of, two_seconds).await.is_none(), "nobody asks again");
     tokio::time::advance(two_seconds).await;
     assert!(common.aside(&key, of, two_seconds).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_that_end_do_not_wait_for_a_look_that_has_just_begun() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({}));
+    world.settle().await;
+    let key = ObjectKey::new("ns", "agent");
+    let set = world.controller.sets.get(&key).unwrap();
+    let spec = world.controller.spec(&key, &set).unwrap();
+    let of = (&spec.selector, &spec.template);
+    let looks: Arc<Mutex<usize>> = Arc::default();
+    let mut context = world.controller.context.clone();
+    context.client = fake_api::answering_some({
+        let looks = looks.clone();
+        move |_, _| {
+            *lock(&looks) += 1;
+            // Only the first one gets an answer.
+            (*lock(&looks) == 1).then(|| (404, json!({"kind": "Status", "status": "Failure", "code": 404})))
+        }
+    });
+    let common = &Controller::new(&context).common;
+    assert!(common.aside(&key, of, Duration::ZERO).await.is_none(), "it is not there");
+    let begin = tokio::time::Instant::now();
+    common.with_looks(&key, of, tokio::time::sleep(Duration::from_millis(2100))).await;
+    assert_eq!((begin.elapsed().as_millis(), *lock(&looks)), (2100, 2));
 }
 
 /// A DaemonSet on two nodes, of which one Pod has begun an update in place.

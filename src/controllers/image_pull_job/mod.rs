@@ -198,9 +198,14 @@ impl Controller {
                 let key = ObjectKey::of(new.as_ref());
                 let was_unreadable = self.unreadable.contains(&key);
                 self.note_job(new);
+                self.unreadable.forget(&key);
+                if was_unreadable {
+                    // Its entries may be those of one that had the name before.
+                    self.wake_nodes_of(&key);
+                }
                 // What an edit takes back is taken back on the nodes.
                 let is_other = |old: &Arc<ImagePullJob>| old.spec != new.spec || old.is_deleting() != new.is_deleting();
-                if was_unreadable || old.is_some_and(is_other) {
+                if old.is_some_and(is_other) {
                     self.wake_owned(new.metadata.uid.as_deref().unwrap_or_default());
                 }
                 self.job_queue.add(key);
@@ -233,7 +238,6 @@ impl Controller {
         } else {
             state.know_job(uid, Job::of(job).ok().map(Arc::new));
         }
-        self.unreadable.forget(&ObjectKey::of(job));
     }
 
     /// Takes over what the store has of a job after an own write or read, and nothing of one that was deleted meanwhile: nobody

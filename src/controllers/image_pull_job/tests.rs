@@ -1003,6 +1003,32 @@ async fn a_job_that_can_be_read_again_goes_on() {
     assert!(world.controller.unreadable.is_empty());
 }
 
+/// Nobody was told that the one that could not be read is gone.
+#[tokio::test]
+async fn a_job_with_the_name_of_one_that_could_not_be_read_leaves_none_of_its_entries() {
+    let world = World::with_nodes(1).await;
+    world.put_job("j", json!({}));
+    world.settle(&["j"]).await;
+    let key = ObjectKey::new("ns", "j");
+    world.controller.jobs.see_gone(&key, None, |_| {});
+    world.controller.job_changed(&Change::Undecodable { key: &key, error: "test" });
+    world.woken_nodes().await;
+    let mut job = world.job("j");
+    let selector = json!({"names": ["elsewhere"]});
+    json_patch::merge(
+        &mut job,
+        &json!({"metadata": {"uid": "job-j2", "resourceVersion": "1000"}, "spec": {"selector": selector}}),
+    );
+    lock(&world.server).objects.insert(format!("{JOBS}/j"), job.clone());
+    lock(&world.server).version = 1000;
+    let job: ImagePullJob = serde_json::from_value(job).unwrap();
+    world.controller.jobs.see(job, |change| world.controller.job_changed(&change));
+    assert_eq!(world.woken_nodes().await, ["n0000"]);
+    world.settle(&["j"]).await;
+    assert_eq!(world.open(), Vec::<String>::new());
+    assert!(world.node_image("n0000")["spec"]["images"].get("app").is_none());
+}
+
 #[tokio::test]
 async fn a_job_that_is_deleted_while_it_is_read_again_does_not_come_back() {
     const FINALIZER: &str = crate::api::labels::IMAGE_PULL_JOB_FINALIZER;

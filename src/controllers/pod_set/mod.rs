@@ -192,11 +192,16 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             result
         };
         let looks = async {
+            self.look_ahead(key, of).await;
             loop {
-                self.look_ahead(key, of).await;
                 tokio::select! {
                     () = are_taken.notified() => break,
                     () = tokio::time::sleep(STEPS_PAUSE / 2) => {}
+                }
+                // Nobody waits for the answer to a later one; the next pass asks anew.
+                tokio::select! {
+                    () = are_taken.notified() => break self.with(key, |memory| memory.looked_ahead = None),
+                    () = self.look_ahead(key, of) => {}
                 }
             }
         };

@@ -259,6 +259,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             PodAction::CancelUpdate => (lifecycle::after_update(hooks, &**view), false),
             PodAction::AnnounceDeletion => (State::PreparingDelete, false),
             PodAction::AnnounceUpdate { restore } => (State::PreparingUpdate, *restore),
+            PodAction::RestoreHook => (State::Updated, true),
         };
         let act = async |view: &PodView| self.in_place.move_to(view, state, hooks, restore).await;
         self.with_pod(Some(view), asked, act).await

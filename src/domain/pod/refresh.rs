@@ -182,7 +182,10 @@ pub fn move_to(pod: &PodView, state: State, lifecycle: &Lifecycle, restore: bool
     };
     if let Some((hook, key)) = hook {
         change.with = hook.mark_pod_not_ready.then_some(key);
-        if restore {
+    }
+    if restore {
+        let of_updates = || lifecycle.in_place_update.as_ref().filter(|_| state == State::Updated);
+        if let Some(hook) = hook.map(|(hook, _)| hook).or_else(of_updates) {
             change.labels = hook.labels_handler.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
             change.finalizers =
                 hook.finalizers_handler.iter().filter(|name| !pod.has_finalizer(name)).cloned().collect();
@@ -440,6 +443,10 @@ mod tests {
             patch["metadata"]["labels"],
             json!({"hold": "true", "lifecycle.apps.kruise.io/state": "PreparingUpdate"})
         );
+        assert_eq!(patch["metadata"]["finalizers"], json!(["example.com/f"]));
+        // A Pod that is not to be updated yet: its hook is not asked to let go again.
+        let patch = move_to(&view(&updated), State::Updated, &lifecycle, true, now()).unwrap();
+        assert_eq!(patch["metadata"]["labels"], json!({"hold": "true"}));
         assert_eq!(patch["metadata"]["finalizers"], json!(["example.com/f"]));
     }
 

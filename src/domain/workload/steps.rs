@@ -35,6 +35,8 @@ pub enum PodAction {
         /// Whether the hook has to be put back first.
         restore: bool,
     },
+    /// Put the hook of updates back on a Pod that is Updated, which makes it Normal.
+    RestoreHook,
     /// Begin an update in place.
     UpdateInPlace {
         /// What changes.
@@ -49,7 +51,7 @@ impl PodAction {
             Self::AnnounceDeletion => announced_deletion(hooks),
             Self::AnnounceUpdate { .. } => announced_update(hooks),
             Self::UpdateInPlace { spec } => Some(in_place_update(spec)),
-            Self::CancelDeletion | Self::CancelUpdate => None,
+            Self::CancelDeletion | Self::CancelUpdate | Self::RestoreHook => None,
         }
     }
 }
@@ -65,6 +67,7 @@ impl PodAction {
             Self::AnnounceUpdate { restore } => {
                 format!("announce update {pod}{}", if *restore { " again" } else { "" })
             }
+            Self::RestoreHook => format!("hook {pod} again"),
             Self::UpdateInPlace { spec } => {
                 let images: Vec<String> =
                     spec.container_images.iter().map(|(name, image)| format!("{name}={image}")).collect();

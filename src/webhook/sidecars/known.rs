@@ -3,8 +3,8 @@
 
 use std::{
     borrow::Cow,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
+    hash::{BuildHasher as _, RandomState},
+    sync::{Arc, LazyLock},
 };
 
 use k8s_openapi::{
@@ -13,7 +13,7 @@ use k8s_openapi::{
 };
 use kube::Resource;
 use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::{
     api::{
@@ -77,7 +77,9 @@ impl AsRef<str> for Indexed {
 #[derive(Clone, Debug)]
 pub(super) struct RawSidecarSet {
     metadata: ObjectMeta,
-    object: Value,
+    /// What an entry is made of, as JSON: a page of a list is kept until all of it is read, and text is a small part of what it is
+    /// parsed into.
+    object: Box<str>,
 }
 
 /// A SidecarSet as the store holds it.
@@ -99,23 +101,34 @@ impl RawSidecarSet {
     /// the entry is the same. Making one takes many times as long.
     pub(super) fn known(self, held: Option<&WireSidecarSet>) -> WireSidecarSet {
         let Self { metadata, object } = self;
-        let content = content(&object);
+        let content = CONTENT.hash_one(&object);
         let same = held.filter(|held| held.content == content && held.metadata.uid == metadata.uid);
-        let entry = same.map_or_else(|| Arc::new(Entry::of(&object)), |held| held.entry.clone());
+        let entry = same.map_or_else(
+            || Arc::new(Entry::of(&serde_json::from_str(&object).unwrap_or_default())),
+            |held| held.entry.clone(),
+        );
         WireSidecarSet { metadata, content, entry }
     }
 }
 
-/// Everything that an entry is made of, as a number.
-fn content(object: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    object["metadata"]["name"].hash(&mut hasher);
-    for key in ANNOTATIONS {
-        object["metadata"]["annotations"][key].hash(&mut hasher);
+#[cfg(test)]
+impl RawSidecarSet {
+    pub(super) fn text(&self) -> &str {
+        &self.object
     }
-    object["spec"].hash(&mut hasher);
-    object["status"]["collisionCount"].hash(&mut hasher);
-    hasher.finish()
+}
+
+/// Differs between processes, so that nobody can make two specs that are equal by it.
+static CONTENT: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Everything that an entry is made of.
+fn needed(object: &mut Value) -> Value {
+    let spec = object.get_mut("spec").map(Value::take).unwrap_or_default();
+    let metadata = &object["metadata"];
+    let note = |key: &&str| Some(((*key).to_owned(), metadata["annotations"].get(*key)?.clone()));
+    let annotations: Map<String, Value> = ANNOTATIONS.iter().filter_map(note).collect();
+    json!({"metadata": {"name": metadata["name"], "annotations": annotations}, "spec": spec,
+        "status": {"collisionCount": object["status"]["collisionCount"]}})
 }
 
 impl Entry {
@@ -151,8 +164,9 @@ impl Entry {
 
 impl<'de> Deserialize<'de> for RawSidecarSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        Ok(Self { metadata: identity(&object), object })
+        let mut object = Value::deserialize(deserializer)?;
+        let metadata = identity(&object);
+        Ok(Self { metadata, object: needed(&mut object).to_string().into() })
     }
 }
 

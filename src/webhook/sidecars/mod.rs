@@ -467,6 +467,12 @@ impl Sidecars {
 
     /// Admission lets a SidecarSet through: a Pod that comes before the watch brings it waits a moment.
     pub fn expect(&self, object: &Value) {
+        // It is installed by now.
+        let mut why = lock(&self.unread);
+        if *why == NotRead::NotInstalled {
+            *why = NotRead::Reading;
+        }
+        drop(why);
         if let Ok(known) = WireSidecarSet::deserialize(object) {
             let is_there = |Indexed(there): &Indexed| there.is_same(&known.entry);
             let is_there = lock(&self.index).get(&known.entry.name).is_some_and(is_there);

@@ -497,6 +497,26 @@ async fn changes_and_deletions_are_followed() {
     assert!(outcome(&sidecars).await.injected.is_empty());
 }
 
+/// A page of a list is held as a whole.
+#[test]
+fn of_a_sidecar_set_from_a_list_only_what_injection_needs_is_held() {
+    let raw = |more: Value| -> RawSidecarSet { serde_json::from_value(set("a", more)).unwrap() };
+    let field = json!({"manager": "kubectl", "fieldsV1": {"f:spec": {}}});
+    let large = json!({"metadata": {"managedFields": vec![field; 1000], "labels": {"a": "b"},
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}, "status": {"matchedPods": 7}});
+    assert_eq!(raw(large).text(), raw(json!({})).text());
+    assert_ne!(raw(json!({"spec": {"namespace": "bank"}})).text(), raw(json!({})).text());
+}
+
+/// The kind has been installed since, and the SidecarSet is the first one.
+#[tokio::test]
+async fn a_sidecar_set_that_is_made_shows_that_its_kind_is_installed() {
+    let (sidecars, _) = sidecars(&[], nobody);
+    sidecars.know_why(NotRead::NotInstalled);
+    sidecars.expect(&set("a", json!({})));
+    assert_eq!(*lock(&sidecars.unread), NotRead::Reading);
+}
+
 /// Each new Pod changes the status of its SidecarSets.
 #[tokio::test]
 async fn news_of_a_status_leave_what_was_made_of_a_spec() {

@@ -294,13 +294,17 @@ impl Spreads {
         Some((index, taken))
     }
 
-    /// They are on record: what is not used in time is given back.
-    pub(super) fn keep_ahead(self: &Arc<Self>, key: &ObjectKey, of: &Source, new: PlacesAhead) {
+    /// They are on record and do not count: another turn takes them away if this one ends before it has.
+    pub(super) fn take_back(self: &Arc<Self>, key: &ObjectKey, of: &Source, records: Vec<UnusedPlace>) {
         if self.spreads.get(key).is_none() {
             return;
         }
-        let until = new.until;
-        self.ahead.add((key, of), new, Instant::now());
+        lock(&self.ahead.spreads).entry(key.clone()).or_default().unused.extend(records);
+        self.give_back_after(key, of, Instant::now() + LIMIT);
+    }
+
+    /// Gives back what is unused by then.
+    fn give_back_after(self: &Arc<Self>, key: &ObjectKey, of: &Source, until: Instant) {
         let (this, key, of) = (self.clone(), key.clone(), of.clone());
         tokio::spawn(async move {
             tokio::time::sleep_until(until + Duration::from_millis(1)).await;
@@ -308,5 +312,15 @@ impl Spreads {
                 let _ = tokio::time::timeout(LIMIT, this.question(&key, Question::GiveBack)).await;
             }
         });
+    }
+
+    /// They are on record: what is not used in time is given back.
+    pub(super) fn keep_ahead(self: &Arc<Self>, key: &ObjectKey, of: &Source, new: PlacesAhead) {
+        if self.spreads.get(key).is_none() {
+            return;
+        }
+        let until = new.until;
+        self.ahead.add((key, of), new, Instant::now());
+        self.give_back_after(key, of, until);
     }
 }

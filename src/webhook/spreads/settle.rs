@@ -54,8 +54,6 @@ struct Basis<'a> {
     total: i32,
     /// Whether the WorkloadSpread was read from the API server in this turn.
     is_fresh: bool,
-    /// What this turn has recorded and does not count.
-    beyond: &'a [UnusedPlace],
 }
 
 /// What is decided.
@@ -106,7 +104,6 @@ impl Spreads {
         let api: Api<WorkloadSpread> = Api::namespaced(self.client.clone(), &key.namespace);
         let (mut is_fresh, mut waited, mut total) = (false, Duration::ZERO, None);
         let mut is_bound = false;
-        let mut beyond: Vec<UnusedPlace> = Vec::new();
         // What is given away of the places on record.
         let mut given: Vec<Option<Settled>> = vec![None; questions.len()];
         for _ in 0..ATTEMPTS {
@@ -117,7 +114,7 @@ impl Spreads {
             }
             let total = total.unwrap_or_default();
             let limits = spec.limits(total);
-            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh, beyond: &beyond };
+            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh };
             let turn = self.decide(&known, questions, &mut given, waited);
             if turn.passes_over && (!is_fresh || turn.wait.is_some()) {
                 if is_fresh && let Some(wait) = turn.wait {
@@ -149,7 +146,8 @@ impl Spreads {
                 }
                 SpreadWrite::Gone => return Ok(gone()),
                 SpreadWrite::Beyond(newer, records) => {
-                    (spread, is_fresh, is_bound, beyond) = (newer, true, true, records);
+                    self.take_back(key, &source(&newer), records);
+                    (spread, is_fresh, is_bound) = (newer, true, true);
                 }
                 SpreadWrite::Outdated { was_bound } => {
                     tracing::debug!(spread = %key, "somebody else has written, deciding again");
@@ -214,8 +212,7 @@ impl Spreads {
     ) -> Turn {
         let Basis { key, spread, spec, limits, total, .. } = *known;
         let (now, wall) = (Instant::now(), clock::now().wall);
-        let mut unused = self.ahead.unused(key, &source(spread), now);
-        unused.extend_from_slice(known.beyond);
+        let unused = self.ahead.unused(key, &source(spread), now);
         let mut status = spread.status.clone().unwrap_or_default();
         for UnusedPlace { version, subset, key } in &unused {
             ahead::give_back(limits, spec, &mut status, (version, subset, key));

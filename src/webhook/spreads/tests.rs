@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -28,6 +28,8 @@ struct Server {
     objects: Mutex<BTreeMap<String, Value>>,
     writes: AtomicUsize,
     conflicts: AtomicUsize,
+    /// Writes bound to a version are answered with 500.
+    refuses_bound: AtomicBool,
     /// Reads of the WorkloadSpread.
     rereads: AtomicUsize,
     events: Mutex<Vec<String>>,
@@ -104,6 +106,8 @@ impl Server {
                 if !patched(object, &body) {
                     return failure(422);
                 }
+            } else if self.refuses_bound.load(Ordering::SeqCst) {
+                return failure(500);
             } else if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
                 self.conflicts.fetch_add(1, Ordering::SeqCst);
                 return failure(409);

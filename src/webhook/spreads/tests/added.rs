@@ -97,3 +97,18 @@ async fn where_the_records_are_gone_it_is_decided_again() {
     assert_eq!((a.replicas, a.creating_pods.len(), a.missing_replicas), (2, 1, 97));
     assert_eq!(counts(&server), (1, 0));
 }
+
+/// They would take room from all others until they are too old.
+#[tokio::test(start_paused = true)]
+async fn records_that_do_not_count_go_also_when_the_turn_ends_before_it_has_taken_them_back() {
+    let server = limited(20, recorded(1, 20, &["other"]));
+    let late = server.replica();
+    write(&server, recorded(19, 20, &["other"]));
+    server.refuses_bound.store(true, Ordering::SeqCst);
+    let placed = place(&late, pod("web-1")).await;
+    assert_eq!((subset_of(&placed).as_str(), placed.warning.is_some()), ("none", true));
+    assert_eq!(server.recorded()["a"], 2);
+    server.refuses_bound.store(false, Ordering::SeqCst);
+    tokio::time::sleep(LIMIT + Duration::from_millis(10)).await;
+    assert_eq!(server.recorded()["a"], 1);
+}

@@ -354,6 +354,9 @@ impl World {
                     set_label(&mut self.pods.get_mut(&ordinal).unwrap().pod, HOLD, Some("true"));
                 }
             }
+            PodAction::RestoreHook => {
+                set_label(&mut self.pods.get_mut(&ordinal).unwrap().pod, HOLD, Some("true"));
+            }
             PodAction::UpdateInPlace { spec } => {
                 self.comes_in_turn(ordinal)?;
                 self.take_down(ordinal)?;
