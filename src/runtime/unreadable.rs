@@ -88,10 +88,11 @@ impl UnreadableObjects {
     }
 }
 
-/// Takes `finalizer` off an object, in the version that `live` is of, if it is to go. Whether it was.
+/// Takes `finalizer` off an object that is being deleted, if its version is still that of `live`. Returns whether `live` is being
+/// deleted and has the finalizer: true also if the object is gone by now or has changed.
 ///
 /// # Errors
-/// The API server's, unless the object is gone or has changed.
+/// The API server's, but not 404 and 409: the object is gone or has changed.
 pub async fn release<K>(api: &Api<K>, key: &ObjectKey, live: &ObjectMeta, finalizer: &str) -> kube::Result<bool>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,

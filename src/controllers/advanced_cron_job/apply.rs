@@ -59,7 +59,7 @@ impl Controller {
         slot: Timestamp,
     ) -> kube::Result<Option<Duration>> {
         if let Err(error) = self.delete(cron, &plan.replace).await {
-            self.trouble(cron, &format!("a job whose place it takes cannot be deleted: {error}"));
+            self.trouble(cron, &format!("a job that is to be replaced cannot be deleted: {error}"));
             return Err(error);
         }
         let key = ObjectKey::of(cron);
@@ -195,7 +195,7 @@ impl Controller {
         }
     }
 
-    /// Says that a job was made, if it was sent for without an answer and is one of these.
+    /// Says that a job was made whose creation got no answer, if it is one of these.
     pub(super) fn report_found(&self, cron: &AdvancedCronJob, children: &[CronChild]) {
         let Some(sent) = self.memory(cron, |memory| memory.sent) else { return };
         let name = make::name(&ObjectKey::of(cron).name, sent);

@@ -129,7 +129,7 @@ struct CronMemory {
     uid: String,
     /// The last warning or note.
     said: String,
-    /// Of the slots up to this one it was said which were missed, by this process or one before.
+    /// The missed slots up to this time have been told, by this process or one before.
     told: Option<Timestamp>,
     /// The slot of a job that was sent for without an answer: it may be there.
     sent: Option<Timestamp>,

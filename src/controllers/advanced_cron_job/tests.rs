@@ -765,7 +765,7 @@ async fn f43_times_missed_while_a_job_could_not_be_replaced_are_told_by_the_next
     let condition = world.status()["conditions"][1].clone();
     assert_eq!(condition["reason"], "FailedCreate", "{condition}");
     let message = condition["message"].as_str().unwrap();
-    assert!(message.starts_with("a job whose place it takes cannot be deleted: "), "{message}");
+    assert!(message.starts_with("a job that is to be replaced cannot be deleted: "), "{message}");
     lock(&world.server).refuses_deletion = None;
     world.restart();
     world.settle_at("2026-01-01T05:30:00Z").await;

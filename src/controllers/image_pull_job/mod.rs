@@ -1,8 +1,8 @@
 //! ImagePullJobs and NodeImages: adds the images of jobs to NodeImages, a number of nodes at a time, and counts results.
 //!
-//! - Owns: NodeImages (one for every Node that is not virtual and runs Linux) with their spec; the status of ImagePullJobs,
-//!   their deletion after the TTL, and the finalizer that OpenKruise leaves on them, which goes, from those that cannot be read
-//!   when they are deleted.
+//! - Owns: NodeImages (one for every Node that is not virtual and runs Linux) with their spec; the status of ImagePullJobs
+//!   and their deletion after the TTL. Takes OpenKruise's finalizer off jobs that are over or deleted, also off those that are
+//!   being deleted and cannot be read.
 //! - Watches: ImagePullJobs, NodeImages, Nodes, Pods.
 //! - Writes the status of a NodeImage only for a daemon that has reported nothing for a long time.
 //!

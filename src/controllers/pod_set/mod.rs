@@ -198,7 +198,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                     () = are_taken.notified() => break,
                     () = tokio::time::sleep(STEPS_PAUSE / 2) => {}
                 }
-                // Nobody waits for the answer to a later one; the next pass asks anew.
+                // Steps that end wait for the first look, not for a later one: the next pass asks again then.
                 tokio::select! {
                     () = are_taken.notified() => break self.with(key, |memory| memory.looked_ahead = None),
                     () = self.look_ahead(key, of) => {}

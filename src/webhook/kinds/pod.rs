@@ -546,7 +546,7 @@ mod tests {
 
     /// Nothing is known of SidecarSets: their first list has not come within 30 s.
     #[tokio::test(start_paused = true)]
-    async fn who_creates_a_pod_is_told_that_the_sidecar_sets_are_not_known_and_why() {
+    async fn the_creator_of_a_pod_is_warned_why_the_sidecar_sets_are_not_known() {
         for (dry_run, counted) in [(false, 1), (true, 0)] {
             let client = crate::runtime::fake_api::nobody();
             let (context, _) =

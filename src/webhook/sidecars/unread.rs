@@ -1,5 +1,5 @@
-//! Why it is not known which SidecarSets there are: that is asked while the first list does not come. Where their kind is not
-//! installed there are none; otherwise a Pod may lack its sidecars, and its creator is told why.
+//! Finds out why the first list of SidecarSets does not come. If their kind is not installed, there are none; otherwise a Pod may
+//! lack its sidecars, and its creator is told why.
 
 use std::{
     sync::{Arc, Mutex},
@@ -39,7 +39,7 @@ pub(super) async fn follow(all: &Api<RawSidecarSet>, store: &Store<WireSidecarSe
         let now = match tokio::time::timeout(LIMIT, all.list(&one)).await {
             Ok(Ok(_)) => NotRead::Reading,
             Ok(Err(error)) if code(&error) == Some(404) => NotRead::NotInstalled,
-            // Without all else that the answer says: people read it.
+            // The message alone: people read it.
             Ok(Err(kube::Error::Api(status))) => NotRead::Refused(status.message.as_str().into()),
             Ok(Err(error)) => NotRead::Refused(error.to_string().into()),
             Err(_) => NotRead::Refused(format!("no answer within {} s", LIMIT.as_secs()).into()),

@@ -294,7 +294,7 @@ impl Spreads {
         Some((index, taken))
     }
 
-    /// They are on record and do not count: another turn takes them away if this one ends before it has.
+    /// Notes records that do not count. The next write of this turn removes them, or a later turn if this one ends first.
     pub(super) fn take_back(self: &Arc<Self>, key: &ObjectKey, of: &Source, records: Vec<UnusedPlace>) {
         if self.spreads.get(key).is_none() {
             return;

@@ -7,8 +7,9 @@
 //!
 //! The rules are [`crate::domain::kinds::workload_spread`]. Questions about one WorkloadSpread that come at the same time are
 //! answered together, with one write (`settle.rs`), which records places for the next Pods too while many come (`ahead.rs`).
-//! Records alone are added beside those of other replicas, and count if the status right after the write is within the limits;
-//! any other write is on the version that was read. Otherwise it is decided again, so that no limit is passed.
+//! A write that only adds records is bound to no version, and its records count if the status right after it is within the
+//! limits. Any other write is bound to the version that was read. After a write that fails or does not count it is decided
+//! again, so that no limit is passed.
 
 use std::{
     collections::{BTreeSet, HashMap},

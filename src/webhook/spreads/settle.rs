@@ -75,8 +75,8 @@ enum SpreadWrite {
     Done,
     /// Others have written: it is to be decided again.
     Outdated {
-        /// Whether the write was bound to one version.
-        was_bound: bool,
+        /// Whether it only added records: the next write is bound to the version that was read.
+        only_added: bool,
     },
     /// Others have taken the room at the same time: the records do not count.
     Beyond(Arc<WorkloadSpread>, Vec<UnusedPlace>),
@@ -149,9 +149,9 @@ impl Spreads {
                     self.take_back(key, &source(&newer), records);
                     (spread, is_fresh, is_bound) = (newer, true, true);
                 }
-                SpreadWrite::Outdated { was_bound } => {
+                SpreadWrite::Outdated { only_added } => {
                     tracing::debug!(spread = %key, "somebody else has written, deciding again");
-                    is_bound |= !was_bound;
+                    is_bound |= only_added;
                     match self.reread(&api, key).await? {
                         Some(fresh) => (spread, is_fresh) = (fresh, true),
                         None => return Ok(gone()),
@@ -184,9 +184,9 @@ impl Spreads {
             Ok(None) => return Ok(SpreadWrite::Done),
             Err(error) => match code(&error) {
                 Some(404) => return Ok(SpreadWrite::Gone),
-                Some(409) => return Ok(SpreadWrite::Outdated { was_bound: added.is_none() }),
+                Some(409) => return Ok(SpreadWrite::Outdated { only_added: added.is_some() }),
                 // A test of the patch fails, or the map is gone.
-                Some(422) if added.is_some() => return Ok(SpreadWrite::Outdated { was_bound: false }),
+                Some(422) if added.is_some() => return Ok(SpreadWrite::Outdated { only_added: true }),
                 _ => return Err(Unplaced::ApiServer(format!("its status could not be written: {error}"))),
             },
         };

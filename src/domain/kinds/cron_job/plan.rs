@@ -69,7 +69,7 @@ pub struct MissedSlots {
 pub struct Remembered {
     /// [`CronPlan::made`] of the plan before or the slot of a job that was made since: a job may go before its slot is recorded.
     pub made: Option<Timestamp>,
-    /// Of the slots up to this one it was said which were missed.
+    /// The missed slots up to this time have been told.
     pub told: Option<Timestamp>,
 }
 
@@ -140,18 +140,21 @@ pub fn plan(
     let (Some(slot), Some(first)) = (latest, first) else { return plan };
     // A clock shows fractions of a second, a slot has none.
     let is_late = spec.deadline.is_some_and(|deadline| now.as_second().saturating_sub(slot.as_second()) > deadline);
-    let untold = || match remembered.told.filter(|told| *told >= first) {
-        Some(told) => spec.schedule.next(told, anchor),
-        None => Some(first),
+    let untold = |is_late| {
+        let first = match remembered.told.filter(|told| *told >= first) {
+            Some(told) => spec.schedule.next(told, anchor)?,
+            None => first,
+        };
+        missed(&spec.schedule, anchor, (first, slot), is_late)
     };
     let is_active = !plan.active.is_empty();
     if is_late {
-        plan.missed = untold().and_then(|first| missed(&spec.schedule, anchor, (first, slot), true));
+        plan.missed = untold(true);
     } else if spec.concurrency == Concurrency::Forbid && is_active {
         plan.waiting = Some(slot);
     } else {
         plan.run = Some(slot);
-        plan.missed = untold().and_then(|first| missed(&spec.schedule, anchor, (first, slot), false));
+        plan.missed = untold(false);
         if spec.concurrency == Concurrency::Replace {
             plan.replace = plan.active.iter().filter(|child| !child.is_deleting).cloned().collect();
             plan.records_first = !plan.replace.iter().all(|child| slot_of(child).is_none_or(is_recorded));
@@ -160,7 +163,7 @@ pub fn plan(
     plan
 }
 
-/// The slots from the first one to the last one, which is one of them only if it is late. None: there is none.
+/// The slots from `first` up to `last`; `last` itself is missed only if it is late. None if no slot is missed.
 fn missed(
     schedule: &Schedule,
     anchor: Timestamp,

@@ -72,8 +72,9 @@ pub fn status(
     status
 }
 
-/// The slots up to this one had their jobs when the status was written, or it was told that they were missed. None: that is
-/// not known, as where a job was due and not there. A process begins with this, so that it tells nothing again.
+/// The time up to which no missed slot is left to tell, by the status: each slot had its job or was told as missed. None: that
+/// is not known, for example because a job was due and was not made. A new process begins with it, so that it tells nothing
+/// twice.
 pub fn told(cron: &AdvancedCronJob) -> Option<Timestamp> {
     let status = cron.status.as_ref()?;
     let is_of_this_spec = cron.metadata.generation == Some(status.observed_generation);

@@ -400,15 +400,15 @@ fn of_pod(claim: &str, pod: &Pod, why: &str) -> String {
 fn taken_back(spec: &Spec, pod: &Pod) -> Option<PodAction> {
     let would_serve = after_cancelled_deletion(spec.hooks(), pod).is_in_service();
     let is_announced = would_serve && pod.is_only_announced();
-    // Another one has taken it out of service: its update goes on as that of a Pod that is down.
+    // A hook with markPodNotReady has taken the Pod out of service: its update goes on as that of a Pod that is down.
     let has_quiet_hook = spec.lifecycle.in_place_update.as_ref().is_some_and(|hook| !hook.mark_pod_not_ready);
     match pod.state {
         State::PreparingUpdate if is_announced => Some(PodAction::CancelUpdate),
         State::PreparingDelete if is_announced && !spec.lifecycle.deletion_is_final() => {
             Some(PodAction::CancelDeletion)
         }
-        // Its hook had let go, and it is in service again when that has hold of it. Announced again, it would ask its hook
-        // to let go once more.
+        // Its hook had let go. Once the hook is put back, the Pod is in service again. An announcement would put it back
+        // too, but ask it to let go at once.
         State::Updated if would_serve && has_quiet_hook && pod.until_available.is_some() => {
             Some(PodAction::RestoreHook)
         }

@@ -100,7 +100,7 @@ async fn where_the_records_are_gone_it_is_decided_again() {
 
 /// They would take room from all others until they are too old.
 #[tokio::test(start_paused = true)]
-async fn records_that_do_not_count_go_also_when_the_turn_ends_before_it_has_taken_them_back() {
+async fn records_that_do_not_count_are_removed_even_if_the_turn_ends_first() {
     let server = limited(20, recorded(1, 20, &["other"]));
     let late = server.replica();
     write(&server, recorded(19, 20, &["other"]));
