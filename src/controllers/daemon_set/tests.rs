@@ -459,6 +459,7 @@ async fn steps_that_end_do_not_wait_for_a_look_that_has_just_begun() {
         }
     });
     let common = &Controller::new(&context).common;
+    common.memories.enter(&key, "as in a pass");
     assert!(common.aside(&key, of, Duration::ZERO).await.is_none(), "it is not there");
     let begin = tokio::time::Instant::now();
     common.with_looks(&key, of, tokio::time::sleep(Duration::from_millis(2100))).await;
