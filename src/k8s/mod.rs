@@ -24,6 +24,7 @@ pub mod path;
 pub mod pod;
 pub mod pod_template;
 pub mod pointer;
+pub mod process_hash;
 pub mod protobuf;
 pub mod quantity;
 pub mod rbac;

@@ -979,8 +979,8 @@ async fn a_job_that_cannot_be_read_is_let_go_when_it_is_deleted_and_its_entries_
     assert!(world.open().is_empty() && world.controller.unreadable.is_empty());
 }
 
-#[tokio::test]
-async fn a_job_that_can_be_read_again_goes_on() {
+/// A job with an entry on a node that could not be read, and can be read again after these changes.
+async fn read_again(changes: &Value) -> World {
     let world = World::with_nodes(1).await;
     world.put_job("j", json!({}));
     world.settle(&["j"]).await;
@@ -989,13 +989,20 @@ async fn a_job_that_can_be_read_again_goes_on() {
     world.controller.job_changed(&Change::Undecodable { key: &key, error: "test" });
     world.woken_nodes().await;
     let mut job = world.job("j");
-    json_patch::merge(&mut job, &json!({"metadata": {"resourceVersion": "1000"}, "spec": {"image": "app:v2"}}));
+    json_patch::merge(&mut job, changes);
+    job["metadata"]["resourceVersion"] = "1000".into();
     lock(&world.server).objects.insert(format!("{JOBS}/j"), job.clone());
     lock(&world.server).version = 1000;
     let job: ImagePullJob = serde_json::from_value(job).unwrap();
     world.controller.jobs.see(job, |change| world.controller.job_changed(&change));
     assert_eq!(world.woken_nodes().await, ["n0000"]);
     world.settle(&["j"]).await;
+    world
+}
+
+#[tokio::test]
+async fn a_job_that_can_be_read_again_goes_on() {
+    let world = read_again(&json!({"spec": {"image": "app:v2"}})).await;
     assert_eq!(world.open(), ["n0000"]);
     let images = &world.node_image("n0000")["spec"]["images"];
     assert_eq!(images["app"]["tags"].as_array().unwrap().len(), 1, "{images}");
@@ -1006,25 +1013,8 @@ async fn a_job_that_can_be_read_again_goes_on() {
 /// Nobody was told that the one that could not be read is gone.
 #[tokio::test]
 async fn a_job_with_the_name_of_one_that_could_not_be_read_leaves_none_of_its_entries() {
-    let world = World::with_nodes(1).await;
-    world.put_job("j", json!({}));
-    world.settle(&["j"]).await;
-    let key = ObjectKey::new("ns", "j");
-    world.controller.jobs.see_gone(&key, None, |_| {});
-    world.controller.job_changed(&Change::Undecodable { key: &key, error: "test" });
-    world.woken_nodes().await;
-    let mut job = world.job("j");
     let selector = json!({"names": ["elsewhere"]});
-    json_patch::merge(
-        &mut job,
-        &json!({"metadata": {"uid": "job-j2", "resourceVersion": "1000"}, "spec": {"selector": selector}}),
-    );
-    lock(&world.server).objects.insert(format!("{JOBS}/j"), job.clone());
-    lock(&world.server).version = 1000;
-    let job: ImagePullJob = serde_json::from_value(job).unwrap();
-    world.controller.jobs.see(job, |change| world.controller.job_changed(&change));
-    assert_eq!(world.woken_nodes().await, ["n0000"]);
-    world.settle(&["j"]).await;
+    let world = read_again(&json!({"metadata": {"uid": "job-j2"}, "spec": {"selector": selector}})).await;
     assert_eq!(world.open(), Vec::<String>::new());
     assert!(world.node_image("n0000")["spec"]["images"].get("app").is_none());
 }

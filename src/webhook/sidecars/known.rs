@@ -1,11 +1,7 @@
 //! What is kept of a SidecarSet and of a Namespace: enough to know whether it selects a Pod, and the spec as text. Of fifty
 //! thousand SidecarSets hardly any is looked at in a second; parsing one takes less than keeping all of them parsed costs.
 
-use std::{
-    borrow::Cow,
-    hash::{BuildHasher as _, RandomState},
-    sync::{Arc, LazyLock},
-};
+use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::{
     api::{apps::v1::ControllerRevision, core::v1::Namespace},
@@ -24,7 +20,7 @@ use crate::{
         },
     },
     domain::kinds::sidecar_set::{claims, defaults, inject::PodLevel, matching::Aim, revision},
-    k8s::{invalid::Invalid, pod::Labels},
+    k8s::{invalid::Invalid, pod::Labels, process_hash::process_hash},
     runtime::{guarded::identity, watches::StoreIndex},
 };
 
@@ -101,7 +97,7 @@ impl RawSidecarSet {
     /// the entry is the same. Making one takes many times as long.
     pub(super) fn known(self, held: Option<&WireSidecarSet>) -> WireSidecarSet {
         let Self { metadata, object } = self;
-        let content = CONTENT.hash_one(&object);
+        let content = process_hash(&object);
         let same = held.filter(|held| held.content == content && held.metadata.uid == metadata.uid);
         let entry = same.map_or_else(
             || Arc::new(Entry::of(&serde_json::from_str(&object).unwrap_or_default())),
@@ -117,9 +113,6 @@ impl RawSidecarSet {
         &self.object
     }
 }
-
-/// Differs between processes, so that nobody can make two specs that are equal by it.
-static CONTENT: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Everything that an entry is made of.
 fn needed(object: &mut Value) -> Value {

@@ -1,10 +1,6 @@
 //! One copy: how it is made, whose an object is, and what differs.
 
-use std::{
-    collections::BTreeMap,
-    hash::{BuildHasher, RandomState},
-    sync::{Arc, LazyLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::core::v1::ConfigMap,
@@ -17,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::content::{Content, Fingerprint, ResourceKind, body_of, fingerprint};
 use crate::{
     api::{apps, labels},
-    k8s::{merge_patch, owner::controls, pointer::escaped, shared},
+    k8s::{merge_patch, owner::controls, pointer::escaped, process_hash::process_hash, shared},
 };
 
 const KIND: &str = "ResourceDistribution";
@@ -69,14 +65,11 @@ pub struct CopyView {
     marks: Box<[Mark]>,
 }
 
-/// A number that stands for a label, an annotation, a finalizer or an owner. It differs between processes, so that nobody
-/// can make two that are equal.
+/// A number that stands for a label, an annotation, a finalizer or an owner.
 type Mark = u64;
 
-static MARKS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-
 fn mark(what: &str, one: &str, other: &str) -> Mark {
-    MARKS.hash_one((what, one, other))
+    process_hash((what, one, other))
 }
 
 fn mark_of_owner(name: &str) -> Mark {
