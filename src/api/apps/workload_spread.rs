@@ -181,7 +181,7 @@ pub struct SpreadSubsetStatus {
     /// How many more it may get; -1: there is no limit.
     pub missing_replicas: i32,
     /// Pods that are being created, by name, or by the UID in their annotation while they have no name: since when.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    // Written without records too, so that the first one can be added by a patch that is bound to no version.
     #[schemars(schema_with = "times")]
     pub creating_pods: BTreeMap<String, Timestamp>,
     /// Pods that are being deleted, by name: since when.
@@ -219,6 +219,11 @@ mod tests {
         let mut written = serde_json::to_value(&read).unwrap();
         written["metadata"] = object["metadata"].clone();
         // OpenKruise leaves out what is empty.
+        for list in ["/status/subsetStatuses", "/status/versionedSubsetStatuses/versionIgnored"] {
+            for subset in written.pointer_mut(list).unwrap().as_array_mut().unwrap() {
+                assert_eq!(subset.as_object_mut().unwrap().remove("creatingPods"), Some(serde_json::json!({})));
+            }
+        }
         assert_eq!(written["spec"].as_object_mut().unwrap().remove("scheduleStrategy"), Some(serde_json::json!({})));
         assert_eq!(written, object);
     }

@@ -5,6 +5,9 @@
 //! No limit is passed by it. The answer of the API server is the status right after the write: the records count only if no subset
 //! that they are in has more Pods there than its limit. Who writes later sees them. Records that do not count are taken away, and
 //! until then they take room from others and give none.
+//!
+//! We write a map without records too, OpenKruise does not: the API server refuses the first record where there is no map, and
+//! the write is repeated on the version that was looked at.
 
 use serde_json::{Value, json};
 
@@ -70,8 +73,7 @@ impl SpreadAdditions {
             && old.deleting_pods == new.deleting_pods;
         let are_kept = old.creating_pods.iter().all(|(key, since)| new.creating_pods.get(key) == Some(since));
         let has_new = new.creating_pods.len() > old.creating_pods.len();
-        // A map without records is not there, so that nothing can be added to it.
-        if !is_rest_same || !are_kept || has_new && (old.creating_pods.is_empty() || new.missing_replicas < CLOSE) {
+        if !is_rest_same || !are_kept || has_new && new.missing_replicas < CLOSE {
             return None;
         }
         let at = format!("/status/versionedSubsetStatuses/{}/{index}", escaped(version));
@@ -154,6 +156,22 @@ mod tests {
     }
 
     #[test]
+    fn the_first_record_of_a_map_is_added_too() {
+        let (before, after) = (status(1, &[]), status(1, &["p1"]));
+        assert_eq!(written(&before, &after, &before), Some((after.clone(), true)));
+        assert_eq!(written(&before, &after, &status(2, &["q1"])).unwrap().1, true, "another replica was faster");
+    }
+
+    #[test]
+    fn where_openkruise_has_left_out_the_map_the_first_record_is_refused() {
+        let additions = additions(&status(1, &[]), &status(1, &["p1"]), ("u", 1)).unwrap();
+        let mut object = json!({"metadata": {"uid": "u", "generation": 1}, "status": status(1, &[])});
+        let entry = object["status"]["versionedSubsetStatuses"]["v/1"][0].as_object_mut().unwrap();
+        assert!(entry.remove("creatingPods").is_some());
+        assert!(!patched(&mut object, &json!(additions.patch)));
+    }
+
+    #[test]
     fn records_count_only_if_no_limit_is_passed_right_after_the_write() {
         let (before, after) = (status(1, &["p1"]), status(1, &["p1", "p2", "p3"]));
         for (replicas, hold) in [(16, true), (17, true), (18, false), (20, false), (30, false)] {
@@ -165,9 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn another_spec_other_subsets_and_a_map_that_is_gone_refuse_them() {
+    fn another_spec_and_other_subsets_refuse_them() {
         let (before, after) = (status(1, &["p1"]), status(1, &["p1", "p2"]));
-        assert_eq!(written(&before, &after, &status(2, &[])), None);
         let mut renamed = before.clone();
         renamed.versioned_subset_statuses.get_mut("v/1").unwrap().reverse();
         assert_eq!(written(&before, &after, &renamed), None);
@@ -191,7 +208,6 @@ mod tests {
         ] {
             assert_eq!(of(&after), None, "{why}");
         }
-        assert_eq!(additions(&status(1, &[]), &status(1, &["p1"]), ("u", 1)), None, "there is no map");
         let last = |replicas| additions(&status(replicas, &["p1"]), &status(replicas, &["p1", "p2"]), ("u", 1));
         assert_eq!([10, 11].map(|replicas| last(replicas).is_some()), [true, false]);
     }

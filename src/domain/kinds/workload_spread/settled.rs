@@ -88,8 +88,9 @@ impl Patch {
         self.test(&member("replicas"), old.replicas);
         let has_limit = new.missing_replicas >= 0;
         let is_close = has_limit && new.missing_replicas < CLOSE;
-        self.records(&member("creatingPods"), &old.creating_pods, &new.creating_pods, is_close)?;
-        self.records(&member("deletingPods"), &old.deleting_pods, &new.deleting_pods, has_limit)?;
+        // The webhook adds to the map of creations, so it stays without records too.
+        self.records(&member("creatingPods"), &old.creating_pods, &new.creating_pods, (is_close, true))?;
+        self.records(&member("deletingPods"), &old.deleting_pods, &new.deleting_pods, (has_limit, false))?;
         if old.replicas != new.replicas {
             self.set(&member("replicas"), new.replicas.into());
         }
@@ -99,14 +100,14 @@ impl Patch {
         Some(())
     }
 
-    /// Takes settled records away. `is_strict`: no others may have come. A map without records is not there.
-    fn records(&mut self, at: &str, old: &Records, new: &Records, is_strict: bool) -> Option<()> {
+    /// Takes settled records away. `is_strict`: no others may have come. `stays`: the map is there without records too.
+    fn records(&mut self, at: &str, old: &Records, new: &Records, (is_strict, stays): (bool, bool)) -> Option<()> {
         if new.iter().any(|(key, since)| old.get(key) != Some(since)) {
             return None;
         }
-        let is_emptied = new.is_empty() && !old.is_empty();
+        let is_emptied = !stays && new.is_empty() && !old.is_empty();
         if is_strict || is_emptied {
-            self.test(at, if old.is_empty() { Value::Null } else { json!(old) });
+            self.test(at, if old.is_empty() && !stays { Value::Null } else { json!(old) });
         }
         if is_emptied {
             self.remove(at);
@@ -191,12 +192,21 @@ mod tests {
     }
 
     #[test]
-    fn a_map_without_records_is_not_left_behind() {
+    fn the_map_of_creations_stays_without_records_and_that_of_deletions_goes() {
         let (before, after) = (status(1, 97, &["p1"], &["p2"]), status(1, 99, &[], &[]));
         assert_eq!(written(&before, &after, &before), Some(after.clone()));
-        assert_eq!(written(&before, &after, &status(1, 96, &["p1", "p3"], &["p2"])), None);
+        let meanwhile = status(1, 99, &["p3"], &[]);
+        assert_eq!(written(&before, &after, &status(1, 96, &["p1", "p3"], &["p2"])), Some(meanwhile));
+        assert_eq!(written(&before, &after, &status(1, 97, &["p1"], &["p2", "p4"])), None);
         let next = status(0, 100, &[], &[]);
         assert_eq!(written(&after, &next, &after), Some(next));
+    }
+
+    #[test]
+    fn close_to_the_limit_the_first_creation_makes_a_test_fail() {
+        let (before, after) = (status(0, 8, &[], &["p1"]), status(0, 9, &[], &[]));
+        assert_eq!(written(&before, &after, &before), Some(after.clone()));
+        assert_eq!(written(&before, &after, &status(0, 7, &["p2"], &["p1"])), None);
     }
 
     #[test]

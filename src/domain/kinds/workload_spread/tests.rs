@@ -1230,8 +1230,9 @@ fn shortfall_a_status_is_compared_with_what_is_stored() {
     let written = json!(first);
     assert_eq!(
         written["subsetStatuses"],
-        json!([{"name": "a", "replicas": 1, "missingReplicas": 0}, {"name": "b", "replicas": 1, "missingReplicas": -1}]),
-        "as recorded"
+        json!([{"name": "a", "replicas": 1, "missingReplicas": 0, "creatingPods": {}},
+            {"name": "b", "replicas": 1, "missingReplicas": -1, "creatingPods": {}}]),
+        "as recorded, and with the map that the webhook adds to"
     );
     assert_eq!(written["versionedSubsetStatuses"][VERSION_IGNORED], written["subsetStatuses"]);
 }
