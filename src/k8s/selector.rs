@@ -163,6 +163,17 @@ impl Requirement {
 
 /// What admission refuses in a selector that has to select something, by the fields below `at`.
 pub fn problems(selector: &LabelSelector, at: &str) -> Vec<InvalidField> {
+    let mut found = term_problems(selector, at);
+    let has_labels = selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty());
+    if !has_labels && selector.match_expressions.as_ref().is_none_or(Vec::is_empty) {
+        let why = "it is empty; want matchLabels or matchExpressions: an empty selector matches every Pod";
+        found.push(InvalidField { field: at.to_owned(), why: why.to_owned() });
+    }
+    found
+}
+
+/// The same for a selector that may be empty.
+pub fn term_problems(selector: &LabelSelector, at: &str) -> Vec<InvalidField> {
     let mut found = Vec::new();
     for (key, value) in selector.match_labels.iter().flatten() {
         found.extend(label_problems(&format!("{at}.matchLabels[{key}]"), key, &[value]));
@@ -185,11 +196,6 @@ pub fn problems(selector: &LabelSelector, at: &str) -> Vec<InvalidField> {
         found.extend(wrong.map(|(field, why)| InvalidField { field: format!("{at}.{field}"), why }));
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         found.extend(label_problems(&at, &expression.key, &values));
-    }
-    let has_labels = selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty());
-    if !has_labels && selector.match_expressions.as_ref().is_none_or(Vec::is_empty) {
-        let why = "it is empty; want matchLabels or matchExpressions: an empty selector matches every Pod";
-        found.push(InvalidField { field: at.to_owned(), why: why.to_owned() });
     }
     found
 }
@@ -321,6 +327,7 @@ mod tests {
             assert_eq!(found.len(), usize::from(!field.is_empty()), "{selector} {found:?}");
             assert!(found.iter().all(|found| found.field == field && found.why.contains(why)), "{selector} {found:?}");
         }
+        assert_eq!(term_problems(&LabelSelector::default(), "s"), [], "it may be empty");
         let long = label_problems("s", &"x".repeat(200), &[]).remove(0).why;
         assert!(long.contains("x... is not allowed"), "{long}");
     }

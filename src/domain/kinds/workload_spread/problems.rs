@@ -12,7 +12,7 @@ use super::{
 use crate::{
     api::apps::workload_spread::{ADAPTIVE, FIXED, WorkloadSpread, WorkloadSpreadSpec},
     domain::workload::target,
-    k8s::{int_or_percent, selector::Selector},
+    k8s::{int_or_percent, selector},
 };
 
 /// A field, and what is wrong with it.
@@ -56,8 +56,10 @@ fn target(spec: &WorkloadSpreadSpec, is_permitted: impl Fn(&str, &str) -> bool, 
 
 fn filter(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
     let Some(filter) = &spec.target_filter else { return };
-    if let Some(Err(error)) = filter.selector.as_ref().map(Selector::of) {
-        found.push(("spec.targetFilter.selector".into(), error.to_string()));
+    // An empty one is for all Pods.
+    if let Some(given) = &filter.selector {
+        let problems = selector::term_problems(given, "spec.targetFilter.selector");
+        found.extend(problems.into_iter().map(|problem| (problem.field, problem.why)));
     }
     for (index, path) in filter.replicas_path_list.iter().enumerate() {
         if path.is_empty() || path.split('.').any(str::is_empty) {

@@ -1269,6 +1269,7 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
     let subsets = |subsets: Value| json!({"subsets": subsets});
     let two = |a: Value, b: Value| subsets(json!([{"name": "a", "maxReplicas": a}, {"name": "b", "maxReplicas": b}]));
     let patched = |patch: Value| subsets(json!([{"name": "a", "patch": patch}]));
+    let selecting = |selector: Value| json!({"targetFilter": {"selector": selector}, "subsets": [{"name": "a"}]});
     for (changes, field, words) in [
         (subsets(json!([])), "spec.subsets", "want 1 to 64"),
         (subsets(json!([{"name": ""}])), "spec.subsets[0].name", "it is empty"),
@@ -1311,9 +1312,24 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         ),
         (json!({"targetRef": {"name": "A/b"}, "subsets": [{"name": "a"}]}), "spec.targetRef.name", "\"A/b\""),
         (
-            json!({"targetFilter": {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}, "subsets": [{"name": "a"}]}),
-            "spec.targetFilter.selector",
-            "\"Is\"",
+            selecting(json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})),
+            "spec.targetFilter.selector.matchExpressions[0].operator",
+            "\"Is\" is not allowed",
+        ),
+        (
+            selecting(json!({"matchExpressions": [{"key": "a", "operator": "In", "values": []}]})),
+            "spec.targetFilter.selector.matchExpressions[0].values",
+            "want values",
+        ),
+        (
+            selecting(json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]})),
+            "spec.targetFilter.selector.matchExpressions[0].values",
+            "leave it out",
+        ),
+        (
+            selecting(json!({"matchLabels": {"a b": "x"}})),
+            "spec.targetFilter.selector.matchLabels[a b]",
+            "as the key of a label",
         ),
         (
             json!({"targetFilter": {"replicasPathList": ["a..b"]}, "subsets": [{"name": "a"}]}),
@@ -1349,6 +1365,8 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         two(json!("30%"), json!("70%")),
         two(json!("30%"), Value::Null),
         two(json!(0), json!(5)),
+        selecting(json!({})),
+        selecting(json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]})),
         patched(
             json!({"metadata": {"labels": {"zone": "a"}, "creationTimestamp": null}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}}),
         ),

@@ -22,6 +22,14 @@ fn what_is_wrong_with_the_stored_one_too_may_stay() {
     assert_eq!(judge(&custom, Some(&custom), ""), [], "the list has changed since");
     let worse = bad("example.com/v1", "Db", -1);
     assert_eq!(judge(&worse, Some(&custom), "")[0].field, "spec.subsets[0].maxReplicas");
+    let selecting = |values: Value, subset: &str| {
+        let selector = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": values}]});
+        spread(json!({"spec": {"targetFilter": {"selector": selector}, "subsets": [{"name": subset}]}}))
+    };
+    let stored = selecting(json!([]), "a");
+    assert_eq!(judge(&stored, None, "")[0].field, "spec.targetFilter.selector.matchExpressions[0].values");
+    assert_eq!(judge(&selecting(json!([]), "b"), Some(&stored), ""), [], "another field is changed");
+    assert_eq!(judge(&selecting(json!(["x"]), "a"), Some(&stored), ""), [], "it is mended");
 }
 
 #[test]
