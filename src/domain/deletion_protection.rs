@@ -146,7 +146,8 @@ pub fn spec() -> Value {
                 "reason": "Forbidden",
             },
             {
-                "expression": format!("variables.newLabel in ['{always}', '{cascading}']"),
+                // Without a value it is as no label. What is refused is a mistyped one.
+                "expression": format!("variables.newLabel in ['', '{always}', '{cascading}']"),
                 "message": format!("metadata.labels: {LABEL} is not allowed as it is; want {always} or {cascading}"),
                 "messageExpression": format!(
                     "'metadata.labels: {LABEL}: \"' + variables.newLabel + '\" is not allowed; want {always} or {cascading}'"),

@@ -207,6 +207,9 @@ async fn policy_alone(t: &Test, things: &[Kind]) -> Result<()> {
         let refused = thing.label("always").await.err().context("a label that is none")?.to_string();
         ensure!(refused.contains("\"always\" is not allowed; want Always or Cascading"), "{refused}");
         thing.label("Always").await?;
+        thing.label("").await.context("an empty label is as none")?;
+        thing.passes().await?;
+        thing.label("Always").await?;
     }
     // Going already: the label may still come, and the deletion be asked for again.
     let held = json!({ "kind": "Service", "metadata": { "name": "going", "finalizers": ["example.com/test"] },

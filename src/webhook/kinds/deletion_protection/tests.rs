@@ -261,6 +261,7 @@ fn the_policy_says_the_literal_texts_and_its_rules_name_every_kind() {
          string(variables.replicas) + '>0'"
     );
     assert!(validations[..2].iter().all(|validation| validation["reason"] == "Forbidden"));
+    assert_eq!(validations[2]["expression"], "variables.newLabel in ['', 'Always', 'Cascading']");
     let rules = spec["matchConstraints"]["resourceRules"].as_array().unwrap();
     let resources: usize = rules.iter().map(|rule| rule["resources"].as_array().unwrap().len()).sum();
     assert_eq!(resources, 17);
