@@ -544,6 +544,7 @@ const FIXED_TEXTS: &[(&str, &[&str])] = &[
             "pub unavailable allowed is negative",
             "DisruptedPods and UnavailablePods map too big - too many unavailable not confirmed by PUB controller",
             "openkruise pub prevents pod deletion",
+            "selector and targetRef cannot be modified",
         ],
     ),
     (

@@ -38,8 +38,8 @@ use crate::{conditions, rules::optional_selector_stays};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.targetRef) != has(self.selector)").message("spec: set exactly one of targetRef and selector"))]
 #[x_kube(validation = Rule::new("has(self.maxUnavailable) != has(self.minAvailable)").message("spec: set exactly one of maxUnavailable and minAvailable"))]
-#[x_kube(validation = Rule::new("has(self.targetRef) == has(oldSelf.targetRef) && (!has(self.targetRef) || self.targetRef == oldSelf.targetRef)").message("spec.targetRef cannot be changed: create another PodUnavailableBudget"))]
-#[x_kube(validation = Rule::new(optional_selector_stays("selector")).message("spec.selector cannot be changed: create another PodUnavailableBudget"))]
+#[x_kube(validation = Rule::new("has(self.targetRef) == has(oldSelf.targetRef) && (!has(self.targetRef) || self.targetRef == oldSelf.targetRef)").message("spec.targetRef cannot be changed: selector and targetRef cannot be modified; create another PodUnavailableBudget"))]
+#[x_kube(validation = Rule::new(optional_selector_stays("selector")).message("spec.selector cannot be changed: selector and targetRef cannot be modified; create another PodUnavailableBudget"))]
 pub struct PodUnavailableBudgetSpec {
     /// The Pods by their labels, in the namespace of the budget. At least one label has to be named. Instead of
     /// targetRef; cannot be changed.
