@@ -137,6 +137,8 @@ struct BudgetState {
     written: Duration,
     /// When it is written at the latest although no decision depends on it.
     tidy_at: Option<Duration>,
+    /// Whether it covered no Pod the last time.
+    is_bare: Option<bool>,
 }
 
 struct Suspect {
@@ -288,6 +290,7 @@ impl Controller {
             Members::Scope(Scope::Labels(_), listing) => Some(listing.clone()),
             _ => None,
         };
+        self.report_no_pods(key, &budget, &pods);
         self.report_not_deleted(&counted, &pods);
         let suspicion = self.judge_suspects(key, &budget, &counted.status, now);
         let is_resolved =
@@ -375,6 +378,16 @@ impl Controller {
         }
         if let (pods, Some(error)) = refused {
             tracing::warn!(budget = %key, pods, %error, "the budget could not be noted in some Pods");
+        }
+    }
+
+    /// Once, until it covers Pods again. After a restart the status says whether it may have been reported.
+    fn report_no_pods(&self, key: &ObjectKey, budget: &PodUnavailableBudget, pods: &[Arc<PodView>]) {
+        let is_bare = !pods.iter().any(|pod| pod.is_active());
+        let known = lock(&self.memories).get_mut(key).and_then(|memory| memory.is_bare.replace(is_bare));
+        let recorded = || budget.status.as_ref().is_some_and(|status| status.current_available == 0);
+        if is_bare && !known.unwrap_or_else(recorded) {
+            self.context.events.normal(&reference(budget), "NoPods", "No matching pods found");
         }
     }
 
@@ -477,7 +490,8 @@ impl Controller {
         for type_ in [labels::CONDITION_RESOLVED, labels::CONDITION_PROTECTS_UPDATES] {
             let (old, new) = (reason(before, type_), reason(status, type_));
             let Some((now, message, is_true)) = new else { continue };
-            if is_true || old.is_some_and(|(old, ..)| old == now) {
+            // `NoPods` is no fault, and has an event of its own.
+            if is_true || now == "NoPods" || old.is_some_and(|(old, ..)| old == now) {
                 continue;
             }
             if type_ == labels::CONDITION_RESOLVED {

@@ -3,7 +3,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 
 use super::*;
-use crate::controllers::in_memory;
+use crate::{
+    controllers::in_memory,
+    runtime::{events::Recorder, fake_api},
+};
 
 fn pod(name: &str, changes: Value) -> PodView {
     let mut pod = json!({
@@ -200,6 +203,45 @@ async fn a_budget_is_counted_anew_when_its_workload_is_scaled_and_nothing_happen
         // At once: what was read a moment ago is not gone by.
         assert_eq!(world.pass().await, Requeue::After(RESYNC));
         assert_eq!(world.numbers(), [0, 3, 5, 6]);
+    }
+}
+
+#[tokio::test]
+async fn that_a_budget_covers_no_pod_is_no_warning_and_said_once_until_it_covers_some() {
+    let target = json!({"selector": null, "targetRef": {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web"}});
+    for (changes, times) in [
+        (json!({}), 2),
+        (json!({"spec": target}), 2),
+        // Another process has counted already.
+        (json!({"status": {"observedGeneration": 1, "currentAvailable": 0}}), 1),
+        (json!({"status": {"observedGeneration": 1, "currentAvailable": 1}}), 2),
+    ] {
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let client = fake_api::answering({
+            let heard = heard.clone();
+            move |_, body| {
+                let event: Value = serde_json::from_slice(body).unwrap();
+                lock(&heard).push(format!("{} {}", event["type"].as_str().unwrap(), event["reason"].as_str().unwrap()));
+                (201, event)
+            }
+        });
+        let (events, sent) = Recorder::new(client, "test", "", Counter::default());
+        let mut world = World::new(&budget(changes.clone()), Vec::new());
+        world.controller.context.events = events;
+        world.pass().await;
+        world.pass().await;
+        world.see_pod(pod("p0", json!({})));
+        world.pass().await;
+        let gone = world.controller.context.pods.remove(&ObjectKey::new("a", "p0"), None).unwrap();
+        world.controller.pod_changed(&Change::Deleted(&gone));
+        world.pass().await;
+        world.pass().await;
+        // Ends when nobody can emit any more.
+        drop(world);
+        sent.await;
+        let mut heard = lock(&heard).clone();
+        heard.retain(|event| event != "Normal UpdatesNotProtected");
+        assert_eq!(heard, vec!["Normal NoPods"; times], "{changes}");
     }
 }
 
