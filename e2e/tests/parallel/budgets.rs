@@ -466,6 +466,7 @@ async fn bad_budgets_are_refused_by_field_value_and_what_is_allowed() -> Result<
         let selector = json!({ "matchLabels": { "app": "web" } });
         let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
         let budget = |name: &str, spec: Value| json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": spec });
+        let fits_none = json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": [] }] });
         let operations = |words: &str| {
             budget("bad", json!({ "selector": selector, "maxUnavailable": 1 }))
                 .with("/metadata/annotations/kruise.io~1pub-protect-operations", words)
@@ -482,6 +483,7 @@ async fn bad_budgets_are_refused_by_field_value_and_what_is_allowed() -> Result<
                 "set exactly one of maxUnavailable and minAvailable",
             ),
             (budget("bad", json!({ "selector": {}, "maxUnavailable": 1 })), "spec.selector must not be empty"),
+            (budget("bad", json!({ "selector": fits_none, "maxUnavailable": 1 })), "want values for operator In"),
             (budget("bad", json!({ "selector": selector, "maxUnavailable": "101%" })), "from 0% to 100%"),
             (budget("bad", json!({ "selector": selector, "maxUnavailable": "5" })), "from 0% to 100%"),
             (budget("bad", json!({ "selector": selector, "minAvailable": -1 })), "want a number from 0 on"),
@@ -504,6 +506,7 @@ async fn bad_budgets_are_refused_by_field_value_and_what_is_allowed() -> Result<
         let changed = json!({ "spec": { "targetRef": { "name": "other" } } });
         let error = t.patch(BUDGET, "first", changed).await.err().context("the target was changed")?;
         ensure!(error.to_string().contains("spec.targetRef cannot be changed"), "{error}");
+        ensure!(error.to_string().contains("selector and targetRef cannot be modified"), "{error}");
         // A workload that is not there: nothing has to stay, and the budget says so.
         let counted = |b: &Value| b.array("/status/conditions").iter().any(|c| c.text("/reason") == "TargetMissing");
         t.wait_for(BUDGET, "first", "to miss its target", PATIENCE, counted).await?;

@@ -1,10 +1,12 @@
-//! Admission of PodUnavailableBudgets: their annotations, and others for the same Pods. The fields are CEL in the schema.
+//! Admission of PodUnavailableBudgets: their annotations, their selectors, and others for the same Pods. The rest is CEL in the
+//! schema.
 //!
 //! CREATE fails closed, UPDATE fails open and lets every change of an object through that is being deleted.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Api, api::ListParams};
 use serde_json::Value;
 
@@ -15,6 +17,7 @@ use crate::{
         policy::pod_unavailable_budget::PodUnavailableBudget,
     },
     domain::budgets::unavailable::{WORDS, overlap::overlap},
+    k8s::{invalid::InvalidField, selector},
     webhook::{
         Context,
         server::{
@@ -57,7 +60,7 @@ fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 /// Judges a budget by itself. An update is not refused for what it does not change.
 ///
 /// # Errors
-/// An annotation has a value that it cannot have, or budgets are switched off.
+/// An annotation or the selector has a value that it cannot have, or budgets are switched off.
 pub fn check(gates: &FeatureGates, object: &Value, old: Option<&Value>) -> Result<(), Denied> {
     if !gates.enabled(gate::BUDGETS_GUARD_DELETION) && !gates.enabled(gate::BUDGETS_GUARD_UPDATES) && old.is_none() {
         return Err(Denied::bad_request(format!(
@@ -87,6 +90,14 @@ pub fn check(gates: &FeatureGates, object: &Value, old: Option<&Value>) -> Resul
             field: format!("metadata.annotations[{PUB_PROTECT_TOTAL_REPLICAS}]"),
             message: format!("{text:?} is not allowed; want a whole number from 0 on"),
         });
+    }
+    // It cannot be changed: what is wrong with the selector of a stored budget has to stay.
+    if old.is_none()
+        && let Some(given) = object.pointer("/spec/selector").filter(|given| !given.is_null())
+        && let Ok(given) = serde_json::from_value::<LabelSelector>(given.clone())
+    {
+        let problems = selector::problems(&given, "spec.selector");
+        causes.extend(problems.into_iter().map(|InvalidField { field, why }| Cause { field, message: why }));
     }
     if causes.is_empty() { Ok(()) } else { Err(Denied::invalid(causes)) }
 }
@@ -177,6 +188,29 @@ mod tests {
             assert_eq!(causes(check(&gates, &object, None)).len(), want, "{object}");
             assert_eq!(causes(check(&gates, &object, Some(&object))).len(), 0, "what is stored may stay");
         }
+    }
+
+    #[test]
+    fn a_new_budget_with_a_selector_that_is_not_allowed_is_refused_and_a_stored_one_stays() {
+        let gates = FeatureGates::default();
+        let with = |selector: Value| budget(json!({}), json!({"selector": selector, "maxUnavailable": 1}));
+        let term = |operator: &str, values: Value| {
+            let expression = json!({"key": "app", "operator": operator, "values": values});
+            json!({ "matchExpressions": [expression] })
+        };
+        for (selector, field) in [
+            (term("In", json!([])), "spec.selector.matchExpressions[0].values"),
+            (term("Exists", json!(["web"])), "spec.selector.matchExpressions[0].values"),
+            (term("Near", json!(["web"])), "spec.selector.matchExpressions[0].operator"),
+            (json!({"matchLabels": {"a b": "c"}}), "spec.selector.matchLabels[a b]"),
+            (json!({"matchLabels": {"app": "no value"}}), "spec.selector.matchLabels[app]"),
+        ] {
+            let denied = check(&gates, &with(selector.clone()), None).unwrap_err();
+            assert_eq!((denied.code, denied.causes[0].field.as_str()), (422, field), "{selector}");
+            check(&gates, &with(selector.clone()), Some(&with(selector))).unwrap();
+        }
+        check(&gates, &with(term("NotIn", json!(["web"]))), None).unwrap();
+        check(&gates, &with(Value::Null), None).unwrap();
     }
 
     #[test]
