@@ -45,7 +45,7 @@ impl Controller {
         let mut memories = lock(&self.memories);
         let memory = memories.entry(ObjectKey::of(cron)).or_default();
         if memory.uid != uid {
-            *memory = CronMemory { uid, told: status::told(cron), ..CronMemory::default() };
+            *memory = CronMemory { uid, reported: status::reported_until(cron), ..CronMemory::default() };
         }
         with(memory)
     }
@@ -66,7 +66,7 @@ impl Controller {
         let Some((kind, job)) = make::job(cron, CronRun::Slot(slot)) else { return Ok(None) };
         let name = make::name(&key.name, slot);
         let path = path::in_namespace(kind.group(), kind.version(), &key.namespace, kind.plural());
-        // Told when the job is known to be there: the answer may be lost, and the job be found later.
+        // Reported once the job is known to be there: the answer may be lost, and the job be found later.
         self.memory(cron, |memory| memory.skipped = plan.missed);
         let text = match post(&self.context.client, &path, &job).await {
             Ok(text) => text,
@@ -231,12 +231,12 @@ impl Controller {
     fn report_missed(&self, cron: &AdvancedCronJob, missed: MissedSlots) {
         let MissedSlots { count, is_more, first, last, is_late } = missed;
         // A job that was sent for without an answer may have become late since, and be found now.
-        let is_told = self.memory(cron, |memory| {
-            let before = memory.told;
-            memory.told = before.max(Some(last));
+        let is_reported = self.memory(cron, |memory| {
+            let before = memory.reported;
+            memory.reported = before.max(Some(last));
             before >= Some(last)
         });
-        if is_told {
+        if is_reported {
             return;
         }
         self.metrics.missed.inc_by(u64::from(count));

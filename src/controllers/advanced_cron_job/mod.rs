@@ -129,8 +129,8 @@ struct CronMemory {
     uid: String,
     /// The last warning or note.
     said: String,
-    /// The missed slots up to this time have been told, by this process or one before.
-    told: Option<Timestamp>,
+    /// Missed slots up to this time have been reported, by this process or an earlier one.
+    reported: Option<Timestamp>,
     /// The slot of a job that was sent for without an answer: it may be there.
     sent: Option<Timestamp>,
     /// What was missed before the job that was last sent for, until that is known to be there.
@@ -248,7 +248,7 @@ impl Controller {
     async fn pass(&self, cron: &AdvancedCronJob, local: &TimeZone, now: Now) -> kube::Result<Requeue> {
         let spec = CronSpec::of(&cron.spec, local);
         let children = self.children(cron);
-        let remembered = self.memory(cron, |memory| Remembered { made: memory.made, told: memory.told });
+        let remembered = self.memory(cron, |memory| Remembered { made: memory.made, reported: memory.reported });
         let plan = plan::plan(cron, spec.as_ref().ok(), &children, remembered, now.wall);
         self.memory(cron, |memory| memory.made = plan.made);
         self.report_found(cron, &children);

@@ -407,7 +407,7 @@ async fn a_last_time_that_was_recorded_and_corrected_is_not_written_over() {
 }
 
 #[tokio::test]
-async fn a_last_time_that_lies_ahead_is_told_until_somebody_corrects_it() {
+async fn a_last_time_that_lies_ahead_is_reported_until_somebody_corrects_it() {
     let mut world = World::new();
     world.put(json!({}));
     world.set_last("2099-01-01T00:00:00Z");
@@ -476,7 +476,7 @@ async fn f45_an_unknown_zone_makes_no_job_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_refused_job_is_told_and_tried_again() {
+async fn a_refused_job_is_reported_and_tried_again() {
     let mut world = World::new();
     world.put(json!({}));
     world.settle().await;
@@ -736,7 +736,7 @@ async fn f43_what_one_process_has_told_as_missed_is_not_told_by_the_next() {
 
 /// What was due when the status was written may have become late while nobody was there.
 #[tokio::test]
-async fn f43_a_job_that_was_refused_until_its_process_ended_is_told_as_missed_by_the_next() {
+async fn f43_a_job_that_was_refused_until_its_process_ended_is_reported_as_missed_by_the_next() {
     let mut world = World::new();
     world.put(json!({"startingDeadlineSeconds": 30}));
     world.settle().await;

@@ -69,8 +69,8 @@ pub struct MissedSlots {
 pub struct Remembered {
     /// [`CronPlan::made`] of the plan before or the slot of a job that was made since: a job may go before its slot is recorded.
     pub made: Option<Timestamp>,
-    /// The missed slots up to this time have been told.
-    pub told: Option<Timestamp>,
+    /// Missed slots up to this time have been reported.
+    pub reported: Option<Timestamp>,
 }
 
 /// What is to be done.
@@ -86,11 +86,11 @@ pub struct CronPlan {
     pub run: Option<Timestamp>,
     /// Jobs that are to be deleted before.
     pub replace: Vec<CronChild>,
-    /// The status comes before: of a slot that is not in it, only a job tells that is about to go.
+    /// The status is written first: a slot that is not in it would be known only by a job that is about to be deleted.
     pub records_first: bool,
     /// The slot that waits for the end of jobs.
     pub waiting: Option<Timestamp>,
-    /// What was missed and has not been told.
+    /// Missed slots that have not been reported.
     pub missed: Option<MissedSlots>,
     /// The first slot that is not due.
     pub next: Option<Timestamp>,
@@ -135,26 +135,26 @@ pub fn plan(
     let created = cron.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let Some(spec) = spec.filter(|spec| !spec.paused) else { return plan };
     let anchor = last.unwrap_or(created);
-    let Slots { latest, first, next, .. } = spec.schedule.slots(anchor, now);
+    let Slots { latest, first, next } = spec.schedule.slots(anchor, now);
     plan.next = next;
     let (Some(slot), Some(first)) = (latest, first) else { return plan };
     // A clock shows fractions of a second, a slot has none.
     let is_late = spec.deadline.is_some_and(|deadline| now.as_second().saturating_sub(slot.as_second()) > deadline);
-    let untold = |is_late| {
-        let first = match remembered.told.filter(|told| *told >= first) {
-            Some(told) => spec.schedule.next(told, anchor)?,
+    let unreported = |is_late| {
+        let first = match remembered.reported.filter(|reported| *reported >= first) {
+            Some(reported) => spec.schedule.next(reported, anchor)?,
             None => first,
         };
         missed(&spec.schedule, anchor, (first, slot), is_late)
     };
     let is_active = !plan.active.is_empty();
     if is_late {
-        plan.missed = untold(true);
+        plan.missed = unreported(true);
     } else if spec.concurrency == Concurrency::Forbid && is_active {
         plan.waiting = Some(slot);
     } else {
         plan.run = Some(slot);
-        plan.missed = untold(false);
+        plan.missed = unreported(false);
         if spec.concurrency == Concurrency::Replace {
             plan.replace = plan.active.iter().filter(|child| !child.is_deleting).cloned().collect();
             plan.records_first = !plan.replace.iter().all(|child| slot_of(child).is_none_or(is_recorded));

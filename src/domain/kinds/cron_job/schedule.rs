@@ -292,15 +292,13 @@ impl Fields {
 pub struct Slots {
     /// The latest slot that is due, and was not before.
     pub latest: Option<Timestamp>,
-    /// How many are due, at most [`COUNTED`] and one more, which then stands for more.
-    pub due: u32,
     /// The first one that is due.
     pub first: Option<Timestamp>,
     /// The first one that is not due yet.
     pub next: Option<Timestamp>,
 }
 
-/// Slots are counted up to this number.
+/// Missed slots are counted up to this number; more than so many are not walked through one by one.
 pub const COUNTED: u32 = 100;
 
 impl Schedule {
@@ -361,11 +359,12 @@ impl Schedule {
         let Some(first) = slots.next.filter(is_due) else { return slots };
         slots.first = Some(first);
         let mut latest = first;
-        while slots.due <= COUNTED {
-            slots.due += 1;
+        let mut looked = 0;
+        while looked <= COUNTED {
+            looked += 1;
             slots.next = self.next(latest, anchor);
             match slots.next.filter(is_due) {
-                Some(slot) if slots.due <= COUNTED => latest = slot,
+                Some(slot) if looked <= COUNTED => latest = slot,
                 Some(_) => break,
                 None => {
                     slots.latest = Some(latest);

@@ -72,10 +72,9 @@ pub fn status(
     status
 }
 
-/// The time up to which no missed slot is left to tell, by the status: each slot had its job or was told as missed. None: that
-/// is not known, for example because a job was due and was not made. A new process begins with it, so that it tells nothing
-/// twice.
-pub fn told(cron: &AdvancedCronJob) -> Option<Timestamp> {
+/// Up to this time every slot had its job or was reported as missed, by the status. None: unknown, for example because a job
+/// that was due was not made. A new process begins with it, so that nothing is reported twice.
+pub fn reported_until(cron: &AdvancedCronJob) -> Option<Timestamp> {
     let status = cron.status.as_ref()?;
     let is_of_this_spec = cron.metadata.generation == Some(status.observed_generation);
     let mut conditions = status.conditions.iter();
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_time_that_lies_ahead_is_told_with_the_time() {
+    fn a_last_time_that_lies_ahead_is_reported_with_the_time() {
         let recorded =
             |schedule: &str, last: &str| cron(json!({"schedule": schedule}), json!({"lastScheduleTime": last}));
         let (hourly, minutes, ahead) = ("0 * * * *", "* * * * *", "Reconciling LastScheduleAhead");
@@ -192,8 +191,8 @@ mod tests {
         ] {
             let status = of(&recorded(schedule, last), &[], None, "2026-01-01T02:00:01Z");
             assert_eq!(true_one(&status), want, "{schedule} {last}");
-            let told = status.conditions.iter().any(|condition| condition.message.ends_with(&format!("before {last}")));
-            assert_eq!(told, want == ahead, "{schedule} {last}");
+            let says = status.conditions.iter().any(|condition| condition.message.ends_with(&format!("before {last}")));
+            assert_eq!(says, want == ahead, "{schedule} {last}");
         }
         let active = [child("cron-1767229200", "2026-01-01T01:00:00Z", None)];
         let paused = cron(json!({"paused": true}), json!({"lastScheduleTime": "2099-01-01T01:00:00Z"}));
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_known_where_nothing_was_due_when_the_status_was_written() {
+    fn what_was_reported_is_known_where_nothing_was_due_when_the_status_was_written() {
         let active = [child("cron-1767229200", "2026-01-01T01:00:00Z", None)];
         for (spec, children, trouble, generation, is_known) in [
             (json!({"startingDeadlineSeconds": 0}), &[][..], None, 3, true),
@@ -218,11 +217,14 @@ mod tests {
             cron.status = Some(of(&cron, children, trouble, "2026-01-01T02:00:01Z"));
             cron.metadata.generation = Some(generation);
             let want = is_known.then(|| at("2026-01-01T02:59:59Z"));
-            assert_eq!(told(&cron), want, "{spec} {trouble:?} {generation}");
+            assert_eq!(reported_until(&cron), want, "{spec} {trouble:?} {generation}");
         }
-        assert_eq!(told(&cron(json!({}), Value::Null)), None);
+        assert_eq!(reported_until(&cron(json!({}), Value::Null)), None);
         // As OpenKruise leaves it.
-        assert_eq!(told(&cron(json!({}), json!({"lastScheduleTime": "2026-01-01T01:00:00Z", "type": "Job"}))), None);
+        assert_eq!(
+            reported_until(&cron(json!({}), json!({"lastScheduleTime": "2026-01-01T01:00:00Z", "type": "Job"}))),
+            None
+        );
     }
 
     #[test]

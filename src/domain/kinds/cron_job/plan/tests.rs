@@ -101,7 +101,7 @@ fn e37_a_slot_that_was_made_and_is_not_recorded_is_not_run_again_when_its_job_is
         (Some("2099-01-01T00:00:00Z"), &[], Some(first), "2026-01-01T02:00:05Z", Some(first), None),
         (Some("2026-01-01T02:00:00Z"), &[], Some(first), "2026-01-01T02:00:05Z", Some(first), None),
     ] {
-        let remembered = Remembered { made, told: None };
+        let remembered = Remembered { made, reported: None };
         let found = plan(&cron(json!({}), recorded), Some(&spec), jobs, remembered, at(now));
         assert_eq!((found.made, found.run), (want_made, want_run), "{recorded:?} {made:?} {now}");
         assert_eq!(found.last, want_made.max(recorded.map(at)), "{recorded:?} {made:?} {now}");
@@ -173,10 +173,10 @@ fn c5_6_f43_of_many_missed_slots_the_latest_is_run_and_the_others_are_summed_up(
 }
 
 #[test]
-fn c5_6_f43_what_was_told_is_not_told_again_and_the_job_that_is_made_was_not_missed() {
+fn c5_6_f43_what_was_reported_is_not_reported_again_and_the_job_that_is_made_was_not_missed() {
     let hour = |hour: u32| at(&format!("2026-01-01T{hour:02}:00:00Z"));
     // Since midnight; with the count and the first one.
-    for (deadline, told, now, want) in [
+    for (deadline, reported, now, want) in [
         (Some(30), None, "2026-01-01T05:30:00Z", Some((5, hour(1)))),
         (Some(30), Some(hour(0)), "2026-01-01T05:30:00Z", Some((5, hour(1)))),
         (Some(30), Some(hour(2)), "2026-01-01T05:30:00Z", Some((3, hour(3)))),
@@ -191,9 +191,9 @@ fn c5_6_f43_what_was_told_is_not_told_again_and_the_job_that_is_made_was_not_mis
         for schedule in ["0 * * * *", "@every 1h"] {
             let cron = cron(json!({"schedule": schedule, "startingDeadlineSeconds": deadline}), None);
             let spec = CronSpec::of(&cron.spec, &TimeZone::UTC).unwrap();
-            let found = plan(&cron, Some(&spec), &[], Remembered { made: None, told }, at(now));
+            let found = plan(&cron, Some(&spec), &[], Remembered { made: None, reported }, at(now));
             let missed = found.missed.map(|missed| (missed.count, missed.first));
-            assert_eq!(missed, want, "{schedule} {deadline:?} {told:?} {now}");
+            assert_eq!(missed, want, "{schedule} {deadline:?} {reported:?} {now}");
         }
     }
     // The number ends at 100, and is exact before.
