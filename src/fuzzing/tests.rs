@@ -292,7 +292,7 @@ fn a_stored_request(phase: &str) -> Value {
         {"name": "main", "preStop": {"exec": {"command": ["x"]}}, "statusContext": {"containerID": "containerd://c1", "restartCount": 2}},
         {"name": "side", "statusContext": {"containerID": "containerd://c2", "restartCount": 0}}]);
     request["status"] = json!({"phase": phase, "message": "m",
-        "containerRecreateStates": [{"name": "main", "phase": "Recreating", "message": "m", "isKilled": true, "previousContainerID": "containerd://c0",
+        "containerRecreateStates": [{"name": "main", "phase": "Recreating", "message": "m", "isKilled": true, "hookNote": "Later", "expectedBackOffSeconds": 7, "previousContainerID": "containerd://c0",
             "previousRestartCount": 1, "killStartedAt": "2026-01-01T00:00:00Z", "hookStartedAt": "2026-01-01T00:00:00Z", "fieldOfTheFuture": {"a": [1]}}],
         "conditions": [{"type": "PreRecreateGrace", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     json!({"request": request, "pod": a_pod(), "attempt": 2})

@@ -214,6 +214,9 @@ pub struct ContainerRecreateState {
     /// true once the old instance is gone, whoever stopped it; it is never stopped again for this request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_killed: bool,
+    /// true: another instance had replaced the one that was meant, and this request has stopped nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_skipped: bool,
     /// The instance this request stops, recorded before it is touched. Form `<runtime>://<id>`.
     #[serde(rename = "previousContainerID", default, skip_serializing_if = "String::is_empty")]
     pub previous_container_id: String,
@@ -235,6 +238,15 @@ pub struct ContainerRecreateState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date_time")]
     pub hook_started_at: Option<Timestamp>,
+    /// NotRepeated: the preStop hook was started before a restart of the daemon and is not run again. LeftOut: it was not
+    /// run, because other hooks of the node took all places for the whole grace period. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "text")]
+    pub hook_note: Option<HookNote>,
+    /// Seconds for which kubelet is expected to delay the start of the new instance (back-off), as estimated when stopping
+    /// began. Absent without a delay, and once more is known of the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_back_off_seconds: Option<i64>,
     /// When the old instance was seen to be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "date_time")]
@@ -251,6 +263,43 @@ pub struct ContainerRecreateState {
     #[serde(flatten)]
     #[schemars(skip)]
     pub unknown: BTreeMap<String, serde_json::Value>,
+}
+
+/// What became of a preStop hook that was not run, or not again. A note of a newer release is kept as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum HookNote {
+    /// It was started before a restart of the daemon and is not run again.
+    NotRepeated,
+    /// It was not run: other hooks of the node took all places for the whole grace period.
+    LeftOut,
+    /// Written by a release that knows more notes than this one.
+    Unknown(String),
+}
+
+impl From<String> for HookNote {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "NotRepeated" => Self::NotRepeated,
+            "LeftOut" => Self::LeftOut,
+            _ => Self::Unknown(text),
+        }
+    }
+}
+
+impl From<HookNote> for String {
+    fn from(note: HookNote) -> Self {
+        match note {
+            HookNote::NotRepeated => "NotRepeated".to_owned(),
+            HookNote::LeftOut => "LeftOut".to_owned(),
+            HookNote::Unknown(text) => text,
+        }
+    }
+}
+
+/// Text of which newer releases may know more values.
+fn text(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string" })
 }
 
 /// A container's entry in the Pod's status at one moment.
@@ -503,6 +552,20 @@ mod tests {
                     assert!(is_kept, "{at}{name}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_note_of_a_newer_release_is_kept() {
+        for (text, note) in [
+            ("NotRepeated", HookNote::NotRepeated),
+            ("LeftOut", HookNote::LeftOut),
+            ("Later", HookNote::Unknown("Later".into())),
+        ] {
+            let written = json!({"name": "a", "phase": "Recreating", "hookNote": text});
+            let state: ContainerRecreateState = serde_json::from_value(written.clone()).unwrap();
+            assert_eq!(state.hook_note, Some(note));
+            assert_eq!(json!(state), written);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{PodFacts, REFUSALS, RestartSpec};
 use crate::{
     api::wr::WorkloadRestartStatus,
-    domain::node::recreate::{manager, message},
+    domain::node::recreate::{manager, message::RequestReason},
 };
 
 /// How far a Pod is in the round.
@@ -46,7 +46,7 @@ pub(super) fn stage(facts: &PodFacts<'_>, spec: &RestartSpec, status: &WorkloadR
         };
         return match manager::outcome(result) {
             // The request knew earlier than our view of the Pod.
-            (false, _) if message::is_pod_gone(request) => PodStage::Terminating,
+            (false, _) if RequestReason::of(request) == RequestReason::PodGone => PodStage::Terminating,
             (false, why) => PodStage::Failed(why),
             (true, _) if facts.ready_for.is_some_and(|ready| ready >= spec.min_ready) => PodStage::Restarted,
             (true, _) => PodStage::NotReady,

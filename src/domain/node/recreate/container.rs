@@ -6,12 +6,12 @@ use super::{
     instance::{Hook, Instance, InstanceState, Kill, NodePlan, ObservedContainers, seconds, sooner},
     is_terminal,
     memory::{self, ContainerMemory},
-    message::{ContainerMessage, Failure, HookNote, Progress, RestartPolicy, fail, say, wait_expected},
+    message::{ContainerMessage, Failure, Progress, RestartPolicy, fail, say},
     spelling,
 };
 use crate::{
     api::{
-        crr::{ContainerRecreateState, Phase, RecreateContainer},
+        crr::{ContainerRecreateState, HookNote, Phase, RecreateContainer},
         labels,
     },
     k8s::{
@@ -111,6 +111,7 @@ impl ContainerStep<'_> {
             None
         } else if replaced && !force {
             self.handled(state, instance, Progress::AlreadyRecreated);
+            state.is_skipped = true;
             state.previous_container_id.clone_from(&context.container_id);
             // Only what happens from here on counts as a crash of the new instance.
             state.previous_restart_count = Some(instance.restart_count.saturating_sub(1));
@@ -154,8 +155,7 @@ impl ContainerStep<'_> {
         self.record_intent(state, instance);
         state.hook_started_at = hook.as_ref().and(state.kill_started_at);
         let progress = if hook.is_some() { Progress::RunningHook } else { Progress::Stopping };
-        let back_off = self.expected_wait().map(wait_expected);
-        ContainerMessage { progress, back_off, hook: None }.write(state);
+        ContainerMessage { progress, back_off: self.expected_wait(), hook: None }.write(state);
         memory.hook_not_begun = hook.is_some();
         memory.intended = Some(self.now.mono);
         memory.grace_ends = Some(self.now.mono.saturating_add(self.grace()));
@@ -184,12 +184,10 @@ impl ContainerStep<'_> {
             state.phase = Phase::Recreating;
             state.is_killed = true;
             state.killed_at = Some(whole_seconds(self.now.wall));
-            let mut message = ContainerMessage::of(state);
-            message.progress = if message.back_off.is_some() { Progress::Stopped } else { Progress::StoppedAndWaiting };
-            if memory.hook_left_out {
-                message.hook = Some(HookNote::LeftOut);
-            }
-            message.write(state);
+            let back_off = state.expected_back_off_seconds.map(seconds);
+            let progress = if back_off.is_some() { Progress::Stopped } else { Progress::StoppedAndWaiting };
+            let hook = if memory.hook_left_out { Some(HookNote::LeftOut) } else { state.hook_note.take() };
+            ContainerMessage { progress, back_off, hook }.write(state);
             return;
         };
         let settled_in = memory.stop_answered.map(|at| STOP_SETTLES.saturating_sub(self.now.mono.saturating_sub(at)));
@@ -303,10 +301,11 @@ impl ContainerStep<'_> {
             // While it alternates between the failure and its back-off, the failure is what matters.
             let text = memory.stuck.as_ref().map_or_else(|| format!("{reason}: {message}"), |(_, why)| why.clone());
             // It was not stopped by the request, which is to be seen to the end.
-            let is_other = ContainerMessage::of(state).progress == Progress::AlreadyRecreated;
-            let says =
-                if is_other { Progress::AlreadyRecreatedAndKubeletSays } else { Progress::StoppedAndKubeletSays };
-            say(state, says(text));
+            let progress = match state.is_skipped {
+                true => Progress::AlreadyRecreatedAndKubeletSays(text),
+                false => Progress::StoppedAndKubeletSays(text),
+            };
+            say(state, progress);
         }
     }
 
@@ -333,9 +332,8 @@ impl ContainerStep<'_> {
             state.started_at = instance.started_at.map(whole_seconds);
             say(state, progress);
         };
-        let already_recreated = ContainerMessage::of(state).progress == Progress::AlreadyRecreated;
         if ready && (min_started.is_zero() || running_for > min_started) {
-            let skipped = already_recreated && state.kill_started_at.is_none();
+            let skipped = state.is_skipped && state.kill_started_at.is_none();
             report(state, if skipped { Progress::AlreadyRecreated } else { Progress::Silent });
             state.ready_at = Some(whole_seconds(now.wall));
             state.phase = Phase::Succeeded;
@@ -345,7 +343,7 @@ impl ContainerStep<'_> {
         } else if state.container_id == instance.id {
             // reported before
         } else if running_for >= REPORT_STARTED_AFTER {
-            if already_recreated {
+            if state.is_skipped {
                 // Without kubelet's words about a start that is over.
                 say(state, Progress::AlreadyRecreated);
             } else {

@@ -23,7 +23,7 @@ use kube::ResourceExt;
 
 use super::{
     fail_unfinished, has_stop_on_record, is_left_behind,
-    message::{BeforeDeadline, NoResponse, RequestMessage, message_of},
+    message::{BeforeDeadline, NoResponse, RequestMessage, RequestReason},
 };
 use crate::{
     api::{
@@ -228,12 +228,12 @@ fn plan_unfinished(observed: &ObservedRequest<'_>, now: Now) -> ManagerPlan {
         && !is_left_behind(request)
         && !node.is_empty()
     {
-        let message = RequestMessage::WaitingForDaemon { node: node.to_owned() }.to_string();
         let wait = NO_DAEMON_GRACE.saturating_sub(lasting).max(TAKE_UP.saturating_sub(age));
         if !wait.is_zero() {
             plan.look_after(wait);
-        } else if !observed.memory.reported_no_daemon && message_of(request) != message {
-            plan.actions.push(Action::ReportNoDaemon(message));
+        } else if !observed.memory.reported_no_daemon && RequestReason::of(request) != RequestReason::WaitingForDaemon {
+            let message = RequestMessage::WaitingForDaemon { node: node.to_owned() };
+            plan.actions.push(Action::ReportNoDaemon(message.to_string()));
         }
         plan.look_after(LOOK_FOR_NODE.min(observed.gone_after.saturating_sub(lasting.min(age)).max(TAKE_UP)));
     }

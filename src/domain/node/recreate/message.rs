@@ -1,13 +1,13 @@
 //! The messages in a request's status: why a request waits or has ended, and how far each container is.
 //!
-//! The API has no other field for these reasons. The rules use the enums of this module; texts are made here alone, and
-//! the few that a later pass has to recognise are parsed here alone.
+//! Texts are made here alone, and read here alone: a container's by [`fill_in`], a request's by [`RequestReason::of`].
+//! Everybody else uses the fields of a container's state and the enums of this module.
 
 use std::{fmt, time::Duration};
 
 use super::spelling::Unsuitable;
 use crate::api::{
-    crr::{ContainerRecreateRequest, ContainerRecreateState, Phase},
+    crr::{ContainerRecreateRequest, ContainerRecreateState, HookNote, Phase},
     labels,
 };
 
@@ -18,6 +18,7 @@ const WAITING_FOR_DAEMON: &str = "waiting for a ready kruise-daemon on node ";
 const WAITING_FOR_RUNTIME: &str = "waiting for runtime ";
 const ALREADY_RECREATED: &str = "already recreated: another instance replaced the one that was meant";
 const HOOK_NOT_REPEATED: &str = "preStop was started before a restart of the daemon and is not run again";
+const WAIT_BEGINS: &str = "kubelet will start it in about ";
 const BACK_OFF: &str = "it has restarted under this image within the last 10 minutes (back-off)";
 
 /// Part of a container's message when its hook could not be run.
@@ -165,18 +166,36 @@ impl fmt::Display for RequestMessage {
     }
 }
 
-/// Whether a request that has ended did so because its Pod does not exist any more.
-pub fn is_pod_gone(request: &ContainerRecreateRequest) -> bool {
-    request.is_completed() && message_of(request) == POD_GONE
+/// What a request's message says, as far as rules ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestReason {
+    /// It is empty.
+    Nothing,
+    /// The Pod does not exist any more.
+    PodGone,
+    /// It waits for a daemon.
+    WaitingForDaemon,
+    /// It waits for the container runtime, or for a stop call that is repeated.
+    WaitingForRuntime,
+    /// Anything else.
+    Other,
 }
 
-/// Whether a request says that it waits for a daemon or for the container runtime.
-pub(super) fn waits_for_node(request: &ContainerRecreateRequest) -> bool {
-    let message = message_of(request);
-    message.starts_with(WAITING_FOR_DAEMON) || message.starts_with(WAITING_FOR_RUNTIME)
+impl RequestReason {
+    /// Reads the text. OpenKruise and older releases write the message of the same requests, and would leave a field of ours
+    /// beside it as it is: it would belong to an earlier message.
+    pub fn of(request: &ContainerRecreateRequest) -> Self {
+        match message_of(request) {
+            "" => Self::Nothing,
+            POD_GONE => Self::PodGone,
+            text if text.starts_with(WAITING_FOR_DAEMON) => Self::WaitingForDaemon,
+            text if text.starts_with(WAITING_FOR_RUNTIME) => Self::WaitingForRuntime,
+            _ => Self::Other,
+        }
+    }
 }
 
-pub(super) fn message_of(request: &ContainerRecreateRequest) -> &str {
+fn message_of(request: &ContainerRecreateRequest) -> &str {
     request.status.as_ref().map_or("", |status| status.message.as_str())
 }
 
@@ -221,8 +240,6 @@ pub(super) enum Progress {
     ImageChanged(String),
     /// Somebody else changed its image while it was being restarted.
     ImageChangedByOther(String),
-    /// What another version or this one has written, and nobody has to recognise.
-    Other(String),
 }
 
 impl fmt::Display for Progress {
@@ -260,26 +277,16 @@ impl fmt::Display for Progress {
                 f,
                 "its image was changed to {image} by somebody else; waiting for kubelet to restart it for that"
             ),
-            Self::Other(text) => f.write_str(text),
         }
     }
 }
 
 /// What is said about a hook that was not run, or not again. It stays in the message to the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HookNote {
-    NotRepeated,
-    LeftOut,
-}
-
-impl HookNote {
-    const ALL: [Self; 2] = [Self::NotRepeated, Self::LeftOut];
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::NotRepeated => HOOK_NOT_REPEATED,
-            Self::LeftOut => HOOK_LEFT_OUT,
-        }
+fn hook_text(note: &HookNote) -> &'static str {
+    match note {
+        HookNote::NotRepeated => HOOK_NOT_REPEATED,
+        HookNote::LeftOut => HOOK_LEFT_OUT,
+        HookNote::Unknown(_) => "",
     }
 }
 
@@ -287,36 +294,17 @@ impl HookNote {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ContainerMessage {
     pub(super) progress: Progress,
-    /// kubelet is expected to delay the start, as [`wait_expected`] says.
-    pub(super) back_off: Option<String>,
+    /// kubelet is expected to delay the start for this time.
+    pub(super) back_off: Option<Duration>,
     pub(super) hook: Option<HookNote>,
 }
 
 impl ContainerMessage {
-    /// The parts of a recorded message.
-    pub(super) fn of(state: &ContainerRecreateState) -> Self {
-        let mut message = Self::default();
-        let mut rest = Vec::new();
-        for part in state.message.split("; ").filter(|part| !part.is_empty()) {
-            if let Some(note) = HookNote::ALL.into_iter().find(|note| note.text() == part) {
-                message.hook = Some(note);
-            } else if part.ends_with(BACK_OFF) {
-                message.back_off = Some(part.to_owned());
-            } else {
-                rest.push(part);
-            }
-        }
-        message.progress = match rest.join("; ") {
-            text if text.is_empty() => Progress::Silent,
-            text if text.starts_with("already recreated") => Progress::AlreadyRecreated,
-            text => Progress::Other(text),
-        };
-        message
-    }
-
-    /// Records it.
-    pub(super) fn write(&self, state: &mut ContainerRecreateState) {
+    /// Records it, and what a later pass needs of it in fields.
+    pub(super) fn write(self, state: &mut ContainerRecreateState) {
         state.message = self.to_string();
+        state.expected_back_off_seconds = self.back_off.map(|wait| i64::try_from(wait.as_secs()).unwrap_or(i64::MAX));
+        state.hook_note = self.hook;
     }
 }
 
@@ -324,8 +312,8 @@ impl fmt::Display for ContainerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             self.progress.to_string(),
-            self.back_off.clone().unwrap_or_default(),
-            self.hook.map_or("", HookNote::text).to_owned(),
+            self.back_off.map(wait_expected).unwrap_or_default(),
+            self.hook.as_ref().map_or("", hook_text).to_owned(),
         ];
         let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
         f.write_str(&parts.join("; "))
@@ -334,18 +322,30 @@ impl fmt::Display for ContainerMessage {
 
 /// Sets how far a container is. A note about its hook stays.
 pub(super) fn say(state: &mut ContainerRecreateState, progress: Progress) {
-    let hook = ContainerMessage::of(state).hook;
+    let hook = state.hook_note.take();
     ContainerMessage { progress, back_off: None, hook }.write(state);
 }
 
-/// Whether a container's message says that kubelet is expected to delay its start.
-pub(super) fn expects_back_off(state: &ContainerRecreateState) -> bool {
-    ContainerMessage::of(state).back_off.is_some()
+/// Sets the fields that are in the message alone: a release that did not have them has written it.
+pub(super) fn fill_in(state: &mut ContainerRecreateState) {
+    state.is_skipped |= state.message.starts_with("already recreated");
+    let parts: Vec<&str> = state.message.split("; ").collect();
+    let notes = [HookNote::NotRepeated, HookNote::LeftOut];
+    let hook = notes.into_iter().find(|note| parts.contains(&hook_text(note)));
+    let wait = parts.iter().find_map(|part| expected_wait(part));
+    state.hook_note = state.hook_note.take().or(hook);
+    state.expected_back_off_seconds = state.expected_back_off_seconds.or(wait);
+}
+
+/// The seconds in a text of [`wait_expected`].
+fn expected_wait(text: &str) -> Option<i64> {
+    let (seconds, why) = text.strip_prefix(WAIT_BEGINS)?.split_once(" s: ")?;
+    seconds.parse().ok().filter(|_| why == BACK_OFF)
 }
 
 /// What a user reads when kubelet is expected to delay the start.
 pub fn wait_expected(wait: Duration) -> String {
-    format!("kubelet will start it in about {} s: {BACK_OFF}", wait.as_secs())
+    format!("{WAIT_BEGINS}{} s: {BACK_OFF}", wait.as_secs())
 }
 
 /// Why this daemon cannot carry a request out at all. The container is named.
@@ -440,6 +440,7 @@ impl fmt::Display for Failure {
 pub(super) fn fail(state: &mut ContainerRecreateState, failure: &Failure) {
     state.phase = Phase::Failed;
     state.message = failure.to_string();
+    state.expected_back_off_seconds = None;
 }
 
 #[cfg(test)]
@@ -451,27 +452,40 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_message_is_read_back_in_its_parts() {
-        let back_off = Some(wait_expected(Duration::from_secs(20)));
-        for (progress, back_off, hook, read_back) in [
-            (Progress::Silent, None, None, Progress::Silent),
-            (Progress::AlreadyRecreated, None, None, Progress::AlreadyRecreated),
-            (Progress::Stopping, back_off.clone(), None, Progress::Other("stopping".into())),
-            (Progress::Stopped, back_off.clone(), Some(HookNote::LeftOut), Progress::Other("stopped".into())),
-            (Progress::Silent, None, Some(HookNote::NotRepeated), Progress::Silent),
-            (
-                Progress::StoppedAndKubeletSays("A: b; c".into()),
-                None,
-                Some(HookNote::NotRepeated),
-                Progress::Other("stopped; kubelet: A: b; c".into()),
-            ),
+    fn what_a_release_without_the_fields_has_written_gets_them_from_its_text() {
+        let back_off = Some(Duration::from_secs(20));
+        for (progress, back_off, hook, is_skipped) in [
+            (Progress::Silent, None, None, false),
+            (Progress::AlreadyRecreated, None, None, true),
+            (Progress::AlreadyRecreatedAndKubeletSays("A: b; c".into()), None, None, true),
+            (Progress::Stopping, back_off, None, false),
+            (Progress::Stopped, back_off, Some(HookNote::LeftOut), false),
+            (Progress::Silent, None, Some(HookNote::NotRepeated), false),
+            (Progress::StoppedAndKubeletSays("A: b; c".into()), None, Some(HookNote::NotRepeated), false),
         ] {
-            let message = ContainerMessage { progress, back_off, hook };
-            let text = message.to_string();
-            let read = ContainerMessage::of(&state(&text));
-            assert_eq!(read, ContainerMessage { progress: read_back, ..message }, "{text}");
-            assert_eq!(read.to_string(), text);
+            let mut written = ContainerRecreateState { is_skipped, ..state("") };
+            ContainerMessage { progress, back_off, hook }.write(&mut written);
+            let mut filled_in = state(&written.message);
+            fill_in(&mut filled_in);
+            assert_eq!(filled_in, written);
+            fill_in(&mut filled_in);
+            assert_eq!(filled_in, written, "once is enough");
         }
+    }
+
+    #[test]
+    fn a_field_that_is_there_counts_whatever_the_text_says() {
+        let note = Some(HookNote::Unknown("Later".into()));
+        let mut state = ContainerRecreateState {
+            hook_note: note.clone(),
+            expected_back_off_seconds: Some(7),
+            ..state(&format!("stopped; {}; {HOOK_LEFT_OUT}", wait_expected(Duration::from_secs(20))))
+        };
+        fill_in(&mut state);
+        assert_eq!((&state.hook_note, state.expected_back_off_seconds), (&note, Some(7)));
+        say(&mut state, Progress::Started);
+        assert_eq!((state.hook_note, state.expected_back_off_seconds), (note, None));
+        assert_eq!(state.message, "started; waiting until it is ready");
     }
 
     #[test]
@@ -483,5 +497,34 @@ mod tests {
         assert_eq!(state.message, format!("started; waiting until it is ready; {HOOK_LEFT_OUT}"));
         say(&mut state, Progress::Silent);
         assert_eq!(state.message, HOOK_LEFT_OUT);
+    }
+
+    #[test]
+    fn rules_know_a_request_by_its_message_whoever_has_written_it() {
+        let (node, runtime, error) = ("n1".to_owned(), "containerd".to_owned(), "no answer".to_owned());
+        let lasted = Duration::from_secs(600);
+        let gone = RequestMessage::RuntimeGone {
+            runtime: runtime.clone(),
+            lasted,
+            error: error.clone(),
+            stopping: true,
+        };
+        for (message, reason) in [
+            (RequestMessage::PodGone, RequestReason::PodGone),
+            (RequestMessage::NoResponse(NoResponse::Unknown), RequestReason::Other),
+            (RequestMessage::DeadlineExceeded(BeforeDeadline::NotBegun), RequestReason::Other),
+            (RequestMessage::WaitingForDaemon { node: node.clone() }, RequestReason::WaitingForDaemon),
+            (RequestMessage::WaitingForRuntime { runtime, error: error.clone() }, RequestReason::WaitingForRuntime),
+            (RequestMessage::RepeatingStop { error }, RequestReason::WaitingForRuntime),
+            (gone, RequestReason::Other),
+            (RequestMessage::DaemonGone { node: node.clone(), lasted }, RequestReason::Other),
+            (RequestMessage::NodeGone { node }, RequestReason::Other),
+            (RequestMessage::WaitingForRequest { name: "r1".into() }, RequestReason::Other),
+        ] {
+            let mut request = ContainerRecreateRequest::default();
+            assert_eq!(RequestReason::of(&request), RequestReason::Nothing);
+            request.status.get_or_insert_default().message = message.to_string();
+            assert_eq!(RequestReason::of(&request), reason, "{message:?}");
+        }
     }
 }

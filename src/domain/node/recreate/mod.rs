@@ -74,11 +74,16 @@ pub fn is_terminal(state: &ContainerRecreateState) -> bool {
 pub fn states_of(request: &ContainerRecreateRequest) -> Vec<ContainerRecreateState> {
     let recorded = request.status.as_ref().map_or(&[][..], |s| &s.container_recreate_states);
     let state_of = |name: &str| {
-        recorded.iter().find(|s| s.name == name).cloned().unwrap_or_else(|| ContainerRecreateState {
+        let recorded = recorded.iter().find(|s| s.name == name).cloned();
+        let mut state = recorded.unwrap_or_else(|| ContainerRecreateState {
             name: name.to_owned(),
             phase: Phase::Pending,
             ..ContainerRecreateState::default()
-        })
+        });
+        if !is_terminal(&state) {
+            message::fill_in(&mut state);
+        }
+        state
     };
     request.spec.containers.iter().map(|c| state_of(&c.name)).collect()
 }
@@ -89,6 +94,7 @@ pub fn fail_unfinished(request: &ContainerRecreateRequest, reason: &str) -> Vec<
     for state in states.iter_mut().filter(|s| !is_terminal(s)) {
         state.phase = Phase::Failed;
         state.message = reason.to_owned();
+        state.expected_back_off_seconds = None;
     }
     states
 }
@@ -121,7 +127,7 @@ pub fn news<'a>(request: &ContainerRecreateRequest, new: &'a [ContainerRecreateS
             }
             Phase::Failed if old.phase != new.phase => add("ContainerRecreateFailed", true, &new.message),
             _ => {
-                if message::expects_back_off(new) && !message::expects_back_off(old) {
+                if new.expected_back_off_seconds.is_some() && old.expected_back_off_seconds.is_none() {
                     add("BackOffExpected", false, &new.message);
                 }
             }

@@ -12,7 +12,7 @@
 
 use super::{
     container::ContainerStep,
-    message::{ContainerMessage, Failure, Progress, expects_back_off, fail, say, wait_expected},
+    message::{ContainerMessage, Failure, Progress, fail, say},
     node::{self, Instance, InstanceState, RestartMemory},
     spelling::{self, Spellings},
 };
@@ -170,7 +170,7 @@ impl Change {
         step.record_intent(state, &instance);
         let policy = step.pod.restart_policy_of(name);
         let not_tried_again = (policy != "Always").then(|| policy.to_owned());
-        let back_off = (!wait.is_zero()).then(|| wait_expected(wait));
+        let back_off = (!wait.is_zero()).then_some(wait);
         ContainerMessage { progress: Progress::Respelled { not_tried_again }, back_off, hook: None }.write(state);
     }
 
@@ -202,7 +202,7 @@ impl Change {
             state.phase = Phase::Recreating;
             state.is_killed = true;
             state.killed_at = Some(whole_seconds(step.now.wall));
-            if ended && !expects_back_off(state) {
+            if ended && state.expected_back_off_seconds.is_none() {
                 say(state, Progress::StoppedAndWaiting);
             }
         } else if *image != *state.image {

@@ -16,7 +16,9 @@ use super::{
     states_of,
 };
 use crate::{
-    api::crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, FailurePolicy, Phase, RecreateStrategy},
+    api::crr::{
+        ContainerRecreateRequest, ContainerRecreateRequestStatus, FailurePolicy, HookNote, Phase, RecreateStrategy,
+    },
     k8s::{pod::PodView, time::Now},
 };
 
@@ -423,6 +425,7 @@ fn who_comes_while_a_request_is_served_waits_for_it_even_if_that_one_has_ended()
     for (phase, message, is_reported) in [
         (Phase::Empty, "", true),
         (Phase::Pending, "waiting for a ready kruise-daemon on node n1", true),
+        (Phase::Pending, "waiting for runtime containerd: no answer", true),
         (Phase::Pending, "waiting for request r1 of the same Pod", false),
         (Phase::Recreating, "", false),
         (Phase::Completed, "", false),
@@ -1171,6 +1174,44 @@ fn a_hook_that_found_no_place_is_reported_to_the_end() {
     world.restart("main", 1);
     world.run(&mut request);
     assert_eq!((phases(&request)[0], message(&request, 0)), ("Succeeded", reported));
+}
+
+#[test]
+fn a_request_that_an_older_release_has_begun_ends_with_the_same_words() {
+    let without_fields = |request: &mut ContainerRecreateRequest| {
+        for state in &mut request.status.as_mut().unwrap().container_recreate_states {
+            (state.is_skipped, state.hook_note, state.expected_back_off_seconds) = (false, None, None);
+        }
+    };
+    let state = |request: &ContainerRecreateRequest| states_of(request).remove(0);
+
+    let mut world = World::new(&["main"]);
+    world.exit("main", 0, 1);
+    world.start("main", 1);
+    world.report("main", 1, false);
+    let mut skipped = request(&["main"], strategy());
+    world.run(&mut skipped);
+    without_fields(&mut skipped);
+    world.memory = RestartMemory::default();
+    world.report("main", 1, true);
+    world.run(&mut skipped);
+    assert_eq!((phases(&skipped)[0], state(&skipped).is_skipped), ("Succeeded", true));
+    assert_eq!(message(&skipped, 0), "already recreated: another instance replaced the one that was meant");
+
+    let mut world = World::new(&["main"]);
+    let mut left_out = with_hook(request(&["main"], strategy()));
+    let first = world.plan(&left_out);
+    left_out.status = first.status;
+    world.memory.stop_begins(&first.kill.unwrap());
+    world.memory.hook_left_out("main");
+    world.exit("main", 0, 143);
+    world.run(&mut left_out);
+    without_fields(&mut left_out);
+    world.memory = RestartMemory::default();
+    world.restart("main", 1);
+    world.run(&mut left_out);
+    assert_eq!((phases(&left_out)[0], state(&left_out).hook_note), ("Succeeded", Some(HookNote::LeftOut)));
+    assert_eq!(message(&left_out, 0), super::node::HOOK_LEFT_OUT);
 }
 
 #[test]

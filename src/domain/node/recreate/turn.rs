@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     is_left_behind,
-    message::{RequestMessage, waits_for_node},
+    message::{RequestMessage, RequestReason},
 };
 use crate::api::crr::{ContainerRecreateRequest, ContainerRecreateRequestStatus, Phase};
 
@@ -40,7 +40,9 @@ pub fn behind<'a>(
 fn waits_unreported(request: &ContainerRecreateRequest) -> bool {
     match request.phase() {
         Phase::Empty => true,
-        Phase::Pending => waits_for_node(request),
+        Phase::Pending => {
+            matches!(RequestReason::of(request), RequestReason::WaitingForDaemon | RequestReason::WaitingForRuntime)
+        }
         _ => false,
     }
 }
