@@ -1,6 +1,6 @@
 //! The messages in a request's status: why a request waits or has ended, and how far each container is.
 //!
-//! Texts are made here alone, and read here alone: a container's by [`fill_in`], a request's by [`RequestReason::of`].
+//! Texts are made here alone, and read here alone: a container's by `fill_in`, a request's by [`RequestReason::of`].
 //! Everybody else uses the fields of a container's state and the enums of this module.
 
 use std::{fmt, time::Duration};
