@@ -503,12 +503,8 @@ mod tests {
     fn rules_know_a_request_by_its_message_whoever_has_written_it() {
         let (node, runtime, error) = ("n1".to_owned(), "containerd".to_owned(), "no answer".to_owned());
         let lasted = Duration::from_secs(600);
-        let gone = RequestMessage::RuntimeGone {
-            runtime: runtime.clone(),
-            lasted,
-            error: error.clone(),
-            stopping: true,
-        };
+        let gone =
+            RequestMessage::RuntimeGone { runtime: runtime.clone(), lasted, error: error.clone(), stopping: true };
         for (message, reason) in [
             (RequestMessage::PodGone, RequestReason::PodGone),
             (RequestMessage::NoResponse(NoResponse::Unknown), RequestReason::Other),
