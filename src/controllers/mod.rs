@@ -94,7 +94,7 @@ pub const NAMESPACE_RULES: &[Rule] = &[
 /// One line of the table.
 #[derive(Clone, Copy)]
 pub struct Registration {
-    /// Its name in logs, metrics and `--controllers`.
+    /// Its name in logs, metrics, events and `--controllers`.
     pub name: &'static str,
     /// `<plural>.<group>` of the custom resource without which it is not started.
     pub needs_crd: Option<&'static str>,
@@ -107,8 +107,17 @@ pub struct Registration {
     /// Its number of workers otherwise. One namespace never uses more, all together twice as many; see
     /// [`crate::runtime::queue`].
     pub workers: usize,
-    /// Makes it. Nothing happens before its future is run.
-    pub start: fn(&Context, usize, Shutdown) -> Started,
+    /// Makes it, see [`Registration::make`].
+    start: fn(&Context, usize, Shutdown) -> Started,
+}
+
+impl Registration {
+    /// Makes the controller with a number of workers. Nothing happens before its future is run. Its events name it, as those
+    /// of OpenKruise's controllers do.
+    pub fn make(&self, context: &Context, workers: usize, shutdown: Shutdown) -> Started {
+        let events = context.events.named(self.name);
+        (self.start)(&Context { events, ..context.clone() }, workers, shutdown)
+    }
 }
 
 /// What controllers share.

@@ -36,6 +36,53 @@ fn names_are_unique() {
 }
 
 #[tokio::test]
+async fn events_name_the_controller_that_they_are_of() {
+    use std::sync::Mutex;
+
+    use k8s_openapi::api::core::v1::ObjectReference;
+    use serde_json::Value;
+
+    fn start(context: &Context, _: usize, _: Shutdown) -> Started {
+        let about = ObjectReference {
+            kind: Some("CloneSet".into()),
+            namespace: Some("ns".into()),
+            name: Some("web".into()),
+            ..ObjectReference::default()
+        };
+        context.events.normal(&about, "Made", "it is made");
+        Started::new(std::future::ready(()))
+    }
+
+    let sent: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let seen = sent.clone();
+    let context = in_memory::context(move |_, body| {
+        let event: Value = serde_json::from_slice(body).unwrap();
+        lock(&seen).push(event.clone());
+        (201, event)
+    });
+    let (events, send) = Recorder::new(context.client.clone(), "kruise-manager", "", Default::default());
+    tokio::spawn(send);
+    let context = Context { events, ..context };
+    let (_stop, shutdown) = tokio::sync::watch::channel(false);
+    // Those of which events of OpenKruise 1.9 were recorded.
+    for name in [
+        "broadcastjob-controller",
+        "cloneset-controller",
+        "daemonset-controller",
+        "statefulset-controller",
+        "uniteddeployment-controller",
+    ] {
+        let controller = CONTROLLERS.iter().find(|controller| controller.name == name).unwrap();
+        drop(Registration { start, ..*controller }.make(&context, 1, shutdown.clone()));
+        while lock(&sent).is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let event = lock(&sent).remove(0);
+        assert_eq!([&event["source"]["component"], &event["reportingComponent"]], [name; 2]);
+    }
+}
+
+#[tokio::test]
 async fn a_runner_works_when_everything_is_in_view_and_ends_with_the_shutdown() {
     use std::sync::Mutex;
 

@@ -461,7 +461,7 @@ impl Leader<'_> {
             if !self.is_wanted(controller).await {
                 continue;
             }
-            let started = (controller.start)(&context, self.args.workers.of(controller), shutdown.clone());
+            let started = controller.make(&context, self.args.workers.of(controller), shutdown.clone());
             on_pod.extend(started.on_pod);
             on_node.extend(started.on_node);
             running.spawn(started.run);

@@ -118,6 +118,10 @@ async fn pods_are_made_scaled_and_deleted_in_order() -> Result<()> {
         }
         t.wait_events(CLONE_SET, "web", |e| e.iter().filter(|e| e.starts_with("SuccessfulCreate: ")).count() == 3)
             .await?;
+        for event in t.list("Event", "").await?.iter().filter(|e| e.text("/involvedObject/kind") == CLONE_SET) {
+            let named = (event.text("/source/component"), event.text("/reportingComponent"));
+            assert_eq!(named, ("cloneset-controller", "cloneset-controller"), "as with OpenKruise: {event:#}");
+        }
 
         // the one that costs least
         let cheap = first[1].text("/metadata/name");

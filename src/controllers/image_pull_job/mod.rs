@@ -43,6 +43,7 @@ use crate::{
         time::Sighting,
     },
     runtime::{
+        events::Recorder,
         guarded::Guarded,
         metrics::ResultLabels,
         pass::AFTER_CONFLICT,
@@ -81,6 +82,8 @@ const POD_PAUSE: Duration = Duration::from_millis(250);
 
 struct Controller {
     context: Context,
+    /// For events about what NodeImages came to: they name their own queue, as with OpenKruise.
+    node_events: Recorder,
     jobs: Arc<Store<ImagePullJob>>,
     node_images: Arc<Store<NodeImageView>>,
     job_queue: Arc<Queue<ObjectKey>>,
@@ -153,6 +156,7 @@ impl Controller {
     fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
+            node_events: context.events.named(NODE_NAME),
             jobs: Store::new(None),
             node_images: Store::new(None),
             job_queue: Queue::new(Backoff::default()),

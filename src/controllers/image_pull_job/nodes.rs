@@ -277,7 +277,7 @@ impl Controller {
         let about_node = std::iter::once(reference(image));
         let about: Vec<ObjectReference> = owners.iter().cloned().chain(about_node).collect();
         for about in about {
-            self.context.events.warning(&about, "PullImageFailed", &text);
+            self.node_events.warning(&about, "PullImageFailed", &text);
         }
     }
 }

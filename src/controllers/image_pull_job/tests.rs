@@ -876,7 +876,11 @@ async fn takeover_writes_nothing_to_what_is_done() {
 
 #[tokio::test]
 async fn e11_a_daemon_that_says_nothing_is_given_up() {
-    let world = World::with_nodes(1).await;
+    let mut world = World::with_nodes(1).await;
+    let context = world.controller.context.clone();
+    let (events, send) = Recorder::new(context.client.clone(), "test", "", Counter::default());
+    tokio::spawn(send);
+    world.controller.node_events = Controller::new(&Context { events, ..context }).node_events;
     world.put_job("j", json!({}));
     world.settle(&["j"]).await;
     // As another manager left it eleven minutes ago.
@@ -892,6 +896,16 @@ async fn e11_a_daemon_that_says_nothing_is_given_up() {
     assert_eq!((&status["desired"], &status["failed"]), (&json!(1), &json!(1)));
     world.settle(&["j"]).await;
     assert_eq!(counts(&world.job("j")), [1, 0, 0, 1]);
+    // Of the job and of the NodeImage.
+    let components = || -> Vec<Value> {
+        let server = lock(&world.server);
+        let events = server.objects.iter().filter(|(path, _)| path.contains("/events/"));
+        events.map(|(_, event)| event["source"]["component"].clone()).collect()
+    };
+    while components().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(components(), ["nodeimage-controller"; 2]);
 }
 
 #[tokio::test]
