@@ -178,9 +178,13 @@ impl Controller {
         }
         let patch = json!({"metadata": {"uid": view.uid(), "labels": {labels::SPECIFIED_DELETE: MARK},
             "annotations": {labels::SPECIFIED_DELETE_FOR: target}}});
-        if self.pods.try_patch(view, Part::Whole, &patch).await?.is_some() {
-            let message =
-                format!("successfully patch pod {} specified-delete for update(revision {target})", view.name());
+        let name = view.name();
+        let patched = self.pods.try_patch(view, Part::Whole, &patch).await.inspect_err(|error| {
+            let message = format!("failed to patch pod {name} specified-delete for update(revision {target}): {error}");
+            self.pods.warning(&job.owner, "FailedUpdatePodReCreate", &message);
+        })?;
+        if patched.is_some() {
+            let message = format!("successfully patch pod {name} specified-delete for update(revision {target})");
             self.pods.normal(&job.owner, "SuccessfulUpdatePodReCreate", &message);
         }
         Ok(true)

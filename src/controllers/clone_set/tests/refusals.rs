@@ -498,3 +498,35 @@ async fn claims_of_a_pod_that_somebody_else_has_deleted_stay_whatever_marks_it()
         assert_eq!((before.len(), claims(&world).contains(&before[0])), (1, true), "{what}");
     }
 }
+
+#[tokio::test]
+async fn a_mark_that_is_refused_is_said_by_an_event() {
+    let mut world = World::new();
+    let context = world.controller.context.clone();
+    let (events, send) = crate::runtime::events::Recorder::new(context.client.clone(), "test", "", Default::default());
+    tokio::spawn(send);
+    world.controller = Controller::new(&Context { events, ..context });
+    world.put_clone_set(json!({"updateStrategy": {"type": "ReCreate"}}));
+    world.go_on().await;
+    let pods: Vec<String> =
+        lock(&world.server).objects.keys().filter(|path| path.starts_with(NAMESPACE)).cloned().collect();
+    lock(&world.server).refused.extend(pods);
+    world.put_clone_set(image("i:2"));
+    assert!(world.settle().await.is_err());
+    assert_eq!(world.failures(), ["FailedUpdate"]);
+    let said = || {
+        let server = lock(&world.server);
+        let mut events = server.objects.iter().filter(|(path, _)| path.contains("/events/"));
+        events.find(|(_, event)| event["reason"] == "FailedUpdatePodReCreate").map(|(_, event)| event.clone())
+    };
+    // A task of its own sends events.
+    for _ in 0..1000 {
+        if said().is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let said = said().unwrap();
+    let message = said["message"].as_str().unwrap();
+    assert!(message.starts_with("failed to patch pod web-") && said["type"] == "Warning", "{said}");
+}
