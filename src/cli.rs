@@ -391,6 +391,14 @@ mod tests {
         .unwrap();
     }
 
+    /// kubelet begins to remove images at 85 % and stops at 80 %: that is where it leaves disks.
+    #[test]
+    fn by_default_images_are_pulled_onto_disks_that_kubelet_has_cleaned_up() {
+        let Role::Daemon { args, .. } = parse("daemon --node n1").unwrap().0.role else { panic!() };
+        let unsaid = DaemonArgs::of_node("n1".into());
+        assert_eq!([args.image_fs_limit_percent, unsaid.image_fs_limit_percent], [85; 2]);
+    }
+
     #[test]
     fn a_period_of_resynchronisation_is_refused_unless_it_is_none() {
         for (period, is_taken) in

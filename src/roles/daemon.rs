@@ -46,6 +46,10 @@ use crate::{
 /// Pods that may be in work at the same time; a node runs fewer.
 const WORKERS: usize = 1024;
 
+/// Where kubelet begins to remove images, by default. It stops at 80 %, so many disks stay between the two: with a lower limit
+/// nothing would ever be pulled there.
+const IMAGE_FS_LIMIT_PERCENT: u8 = 85;
+
 const NODE_IMAGES: &str = "nodeimages.apps.kruise.io";
 
 /// Flags of the daemon.
@@ -69,7 +73,7 @@ pub struct DaemonArgs {
     pub max_workers_for_pull_image: i32,
     /// Nothing is pulled while the file system that holds images is this full, in percent, and a pull under way is
     /// ended. 100 limits nothing.
-    #[arg(long, default_value_t = 80, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, default_value_t = IMAGE_FS_LIMIT_PERCENT, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub image_fs_limit_percent: u8,
     /// A path on the file system that holds images. Default: where the runtime says it keeps them, if that is visible,
     /// else /, which in a container lies on it.
@@ -104,7 +108,7 @@ impl DaemonArgs {
             run_dir: None,
             addr: "0".into(),
             max_workers_for_pull_image: 4,
-            image_fs_limit_percent: 80,
+            image_fs_limit_percent: IMAGE_FS_LIMIT_PERCENT,
             image_fs_path: None,
             pull_secrets_namespace: DEFAULT_NAMESPACE.into(),
             pull_secrets_host: String::new(),
