@@ -43,7 +43,7 @@ use crate::{
         clock,
         events::reference,
         expiry,
-        pass::{AFTER_CONFLICT, forget_deleted},
+        pass::{AFTER_CONFLICT, Pass, forget_deleted},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
         status_writer::{Outcome, StatusWriter, json_of},
@@ -196,8 +196,20 @@ impl Controller {
         }
         let children = self.children(&list);
         let plan = list::plan(&list, &spec, &children, now);
-        self.carry_out(&list, &plan).await?;
-        self.record(&list, plan.status, now).await
+        let mut pass = Pass::default();
+        pass.note(self.carry_out(&list, &plan).await.map(|()| false));
+        // What was refused of one image keeps nobody from learning what came of the others. But a list that is over deletes no
+        // job any more.
+        if pass.error.is_none() || plan.status.completion_time.is_none() {
+            match self.record(&list, plan.status, now).await {
+                Ok(Requeue::After(after)) => pass.look_after(Some(after)),
+                Ok(Requeue::Await) => {}
+                Err(error) => {
+                    pass.note(Err(error));
+                }
+            }
+        }
+        pass.end(|after| self.queue.add_after(key.clone(), after))
     }
 
     /// The jobs of a list.
@@ -250,12 +262,15 @@ impl Controller {
         let key = ObjectKey::of(list);
         let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let about = reference(list);
+        let mut not_deleted = None;
         for job in &plan.delete {
             let name = job.metadata.name.as_deref().unwrap_or_default();
             let preconditions = Preconditions { uid: job.metadata.uid.clone(), resource_version: None };
             let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
             match api.delete(name, &parameters).await {
-                Err(error) if !matches!(code(&error), Some(404 | 409)) => return Err(error),
+                Err(error) if !matches!(code(&error), Some(404 | 409)) => {
+                    not_deleted.get_or_insert(error);
+                }
                 _ => {
                     // The watch says when it is gone; until then its image gets no other one.
                     let message = format!("deleted ImagePullJob {name} for image {}", job.spec.image);
@@ -302,7 +317,7 @@ impl Controller {
             self.emit_once(list, "FailedCreateImagePullJob", &error.to_string(), true);
             return Err(error);
         }
-        Ok(())
+        not_deleted.map_or(Ok(()), Err)
     }
 
     async fn record(&self, list: &ImageListPullJob, status: ImageListPullJobStatus, now: Now) -> kube::Result<Requeue> {

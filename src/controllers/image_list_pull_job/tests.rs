@@ -16,9 +16,15 @@ struct Server {
     objects: BTreeMap<String, Value>,
     writes: Vec<(Method, String)>,
     version: u64,
+    /// The image whose job can be neither created nor deleted.
+    refuse: Option<&'static str>,
 }
 
 impl Server {
+    fn refuses(&self, job: &Value) -> bool {
+        self.refuse.is_some_and(|image| job["spec"]["image"] == image)
+    }
+
     fn answer(&mut self, request: &Parts, body: &[u8]) -> (u16, Value) {
         let path = request.uri.path().to_owned();
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -32,6 +38,8 @@ impl Server {
         let path = path.strip_suffix("/status").map_or(path.clone(), str::to_owned);
         match request.method.as_str() {
             "GET" => self.objects.get(&path).map_or_else(|| refused(404), |object| (200, object.clone())),
+            "POST" if self.refuses(&body) => refused(403),
+            "DELETE" if self.objects.get(&path).is_some_and(|job| self.refuses(job)) => refused(403),
             "POST" => {
                 let mut made = body;
                 let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
@@ -204,6 +212,49 @@ async fn an_edit_replaces_the_jobs_one_after_the_other() {
     let images: Vec<&str> = jobs.iter().map(|job| job["spec"]["image"].as_str().unwrap()).collect();
     assert_eq!((images.len(), images.contains(&"c:1"), images.contains(&"a:1")), (2, true, false));
     assert!(jobs.iter().all(|job| job["spec"]["parallelism"] == 7 && !before.contains(job)));
+}
+
+#[tokio::test]
+async fn a_list_of_which_one_job_is_refused_says_what_came_of_the_others() {
+    let world = World::new();
+    let pass = async || {
+        world.controller.status.forget();
+        world.controller.reconcile(&ObjectKey::new("ns", "list")).await
+    };
+    lock(&world.server).refuse = Some("b:1");
+    world.put(json!({}));
+    assert_eq!(pass().await.unwrap(), Requeue::After(Duration::ZERO), "its label");
+    assert!(pass().await.is_err());
+    world.end("a:1", 0);
+    assert!(pass().await.is_err());
+    let status = world.list()["status"].clone();
+    assert_eq!((&status["desired"], &status["completed"], &status["succeeded"]), (&json!(2), &json!(1), &json!(1)));
+    assert!(status["startTime"].is_string() && status["completionTime"].is_null());
+    lock(&world.server).refuse = None;
+    world.settle().await;
+    assert_eq!(world.jobs().len(), 2);
+}
+
+#[tokio::test]
+async fn a_list_does_not_end_before_it_has_deleted_the_jobs_that_it_wants_no_more() {
+    let world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    world.end("a:1", 0);
+    lock(&world.server).refuse = Some("b:1");
+    world.put(json!({"images": ["a:1"]}));
+    let mut failures = 0;
+    for _ in 0..3 {
+        world.controller.status.forget();
+        let result = world.controller.reconcile(&ObjectKey::new("ns", "list")).await;
+        failures += usize::from(result.is_err());
+    }
+    assert_eq!(failures, 2, "after its label");
+    assert_eq!((world.jobs().len(), &world.list()["status"]["completionTime"]), (2, &Value::Null));
+    lock(&world.server).refuse = None;
+    world.settle().await;
+    assert_eq!(world.jobs().len(), 1);
+    assert!(world.list()["status"]["completionTime"].is_string());
 }
 
 /// Whoever may create jobs in another namespace can write the UID of a list into them.
