@@ -379,6 +379,31 @@ async fn e29_a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
     assert_eq!(fixture.get(MARKER)["metadata"]["finalizers"], json!([]));
 }
 
+/// As docs/differences-from-openkruise.md advises.
+#[tokio::test]
+async fn what_a_deleted_marker_wrote_stays_while_the_one_that_replaces_it_wants_it() {
+    let fixture = Fixture::new();
+    fixture.settle().await;
+    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
+    fixture.settle().await;
+    let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/n";
+    fixture.put(path, marker("n", json!([probe("a")])));
+    fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    for _ in 0..8 {
+        for marker in fixture.controller.markers.list() {
+            fixture.controller.reconcile_marker(&ObjectKey::of(marker.as_ref())).await.unwrap();
+        }
+        fixture.node().await.unwrap();
+        assert_eq!(fixture.labels(), json!({"app": "web", "a": "yes"}), "although the new one has no result yet");
+        fixture.sync();
+    }
+    assert_eq!((fixture.entries(), &fixture.get(MARKER)["metadata"]["finalizers"]), (vec!["n#a".into()], &json!([])));
+    assert_eq!(fixture.get(POD)["status"]["conditions"].as_array().unwrap().len(), 2);
+    fixture.report(json!([Fixture::state("n#a", "Failed", "")]));
+    fixture.settle().await;
+    assert_eq!(fixture.labels(), json!({"app": "web", "a": "no"}));
+}
+
 #[tokio::test]
 async fn a_marker_that_cannot_be_read_is_left_alone_and_goes_when_it_is_deleted() {
     let alone = Requeue::After(Duration::from_secs(60));
