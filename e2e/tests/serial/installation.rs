@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::CRR;
+use crate::{CRR, openkruise};
 
 const DEFINITION: &str = "containerrecreaterequests.apps.kruise.io";
 
@@ -159,7 +159,11 @@ async fn uninstalled_and_installed_again(t: &Test) -> Result<()> {
     let kinds = [("StatefulSet", "AdvancedStatefulSet"), ("DaemonSet", "AdvancedDaemonSet")];
     for (kind, known_as) in kinds {
         let name = kind.to_lowercase();
-        let set = workload(kind, &name, 1, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1beta1");
+        let mut set = workload(kind, &name, 1, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1beta1");
+        if kind == "StatefulSet" {
+            // OpenKruise reads it only as a number
+            set = set.with("/spec/updateStrategy/rollingUpdate/partition", "0%");
+        }
         t.create(set).await?;
         let has_pods = |o: &Value| o.int("/status/availableReplicas") > 0 || o.int("/status/numberAvailable") > 0;
         t.wait_for(known_as, &name, "to be available", PATIENCE, has_pods).await?;
@@ -178,6 +182,7 @@ async fn uninstalled_and_installed_again(t: &Test) -> Result<()> {
         "spec": { "policyName": "kruise-deletion-protection-labels", "validationActions": ["Audit"] } }))
         .await?;
     make_kept(t).await?;
+    let named = t.plugin(&["doctor", "--return"]).await?.stdout;
     let undeployed = t.node().undeploy(false).await;
     let policies = left_of_policies(t).await;
     let not_kept = gone(t).await;
@@ -190,8 +195,13 @@ async fn uninstalled_and_installed_again(t: &Test) -> Result<()> {
     for (kind, known_as) in kinds {
         outlived.push((kind, t.find(known_as, &kind.to_lowercase()).await));
     }
+    let misread = if undeployed.is_ok() { openkruise::misread(t).await } else { Ok(BTreeSet::new()) };
     t.node().deploy().await?;
     undeployed?;
+    let misread = misread?;
+    assert_eq!(misread, BTreeSet::from([format!("StatefulSet {}/statefulset", t.namespace)]), "what OpenKruise misreads");
+    let told = format!("{}/statefulset: OpenKruise reads a partition only as a number", t.namespace);
+    ensure!(named.contains(&told), "not named before: {named}");
     for (kind, found) in outlived {
         ensure!(found?.is_some(), "the {kind} is gone");
     }

@@ -22,6 +22,7 @@ mod installation;
 mod leaders;
 mod leftovers;
 mod methods;
+mod openkruise;
 mod persistent_pod_state;
 mod phases;
 mod plugin;
