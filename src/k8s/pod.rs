@@ -1,7 +1,7 @@
 //! A Pod as our rules see it.
 //!
-//! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded straight from the API server's
-//! answer. It is never written back: a write patches exactly the fields it means.
+//! Stores keep thousands of Pods, so a [`PodView`] holds only what rules read, decoded from the API server's answer by way
+//! of a `WirePod` that lives no longer than the call. It is never written back: a write patches exactly the fields it means.
 
 use std::{
     num::NonZeroU32,

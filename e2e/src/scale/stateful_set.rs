@@ -7,7 +7,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Census, GATES, IMAGES, LONG, REVISIONS, Scale, create_gated, delete_bare, in_place_of, in_turn, template};
+use super::{
+    A_SECOND, Census, GATES, IMAGES, LONG, REVISIONS, Scale, create_gated, delete_bare, in_place_of, in_turn, template,
+};
 use super::{warm, workload};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, writes};
@@ -255,7 +257,7 @@ impl Scale<'_> {
             }
         };
         stream::iter(0..sets).map(make).buffer_unordered(16).try_collect::<()>().await?;
-        let patience = LONG + Duration::from_secs(big_pods as u64 / 25);
+        let patience = LONG + Duration::from_secs(big_pods as u64 / A_SECOND);
         pods.until("Pods to be ready", patience, |c| c.ready == big_pods).await?;
         settle().await;
         let used = Usage::of(self.manager().await?.1)?;
