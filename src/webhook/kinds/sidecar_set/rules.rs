@@ -244,7 +244,9 @@ fn resources_policy(found: &mut Findings, sidecar: &Object, at: &str, is_plain_i
         found.deny(&at, "not allowed together with resources; want one of them");
     }
     let at = format!("{at}.");
-    found.one_of(policy, &at, "targetContainersMode", &["sum", "max"]);
+    if found.one_of(policy, &at, "targetContainersMode", &["sum", "max"]).is_empty() {
+        found.deny(format!("{at}targetContainersMode"), "it is missing; want sum or max");
+    }
     if let Some(text) = policy.get("targetContainersNameRegex").and_then(Value::as_str) {
         let field = format!("{at}targetContainersNameRegex");
         if text.is_empty() {

@@ -134,6 +134,10 @@ fn a9_each_rule_names_its_field() {
                 "spec.containers[0].resourcesPolicy.resourcesExpr.requests.cpu",
             ],
         ),
+        (
+            sidecar(json!({"resourcesPolicy": {"resourcesExpr": {"limits": {"cpu": "cpu*50%"}}}})),
+            vec!["spec.containers[0].resourcesPolicy.targetContainersMode"],
+        ),
         (strategy(json!({"type": "Sometimes"})), vec!["spec.updateStrategy.type"]),
         (strategy(json!({"partition": "5"})), vec!["spec.updateStrategy.partition"]),
         (strategy(json!({"partition": -1})), vec!["spec.updateStrategy.partition"]),
