@@ -53,7 +53,7 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "sidecarterminator-controller";
-/// Reason of events and of the Pod's condition.
+/// Reason of events.
 const REASON: &str = "SidecarTerminator";
 /// Seconds after their end when our requests are deleted.
 const TTL_SECONDS: i32 = 600;
@@ -201,10 +201,8 @@ impl Controller {
         match step {
             TerminatorStep::Stop { request, containers } => self.stop(pod, request, containers).await,
             TerminatorStep::End { phase } => {
-                let message =
-                    "the main containers have ended, and so do the sidecars: by the sidecar terminator of Kruise";
-                let condition = json!({"type": labels::CONDITION_SIDECAR_TERMINATED, "status": "True", "reason": REASON,
-                    "message": message, "lastTransitionTime": rfc3339(clock::now().wall)});
+                let condition = json!({"type": labels::CONDITION_SIDECAR_TERMINATED, "status": "True",
+                    "message": "Terminated by Sidecar Terminator", "lastTransitionTime": rfc3339(clock::now().wall)});
                 // Bound to the version: kubelet may just have ended it.
                 let patch = json!({"metadata": {"resourceVersion": pod.resource_version()},
                     "status": {"phase": phase, "conditions": [condition]}});
@@ -237,7 +235,7 @@ impl Controller {
         match api.create(&PostParams::default(), &request(pod, name, containers)).await {
             Ok(made) => {
                 self.requests.upsert(made);
-                let said = format!("the main containers have ended: stopping {}", containers.join(", "));
+                let said = stopping(containers);
                 tracing::info!(pod = %ObjectKey::of(pod), request = name, "{said}");
                 self.context.events.normal(&pod.reference(), REASON, &said);
                 Ok(Requeue::Await)
@@ -268,6 +266,11 @@ impl Controller {
             self.context.events.warning(&pod.reference(), REASON, &message);
         }
     }
+}
+
+/// What the event about a request for some sidecars says.
+fn stopping(containers: &[String]) -> String {
+    format!("Kruise SidecarTerminator is trying to terminate sidecar [{}] using crr", containers.join(" "))
 }
 
 /// A request for some sidecars of a Pod, which goes with the Pod.

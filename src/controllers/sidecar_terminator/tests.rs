@@ -131,6 +131,12 @@ async fn sw_b3_a_sidecar_whose_exit_code_counts_gets_one_request() {
     assert_eq!(made["spec"], spec);
 }
 
+#[test]
+fn the_event_about_a_request_has_the_words_of_openkruise() {
+    let said = stopping(&["proxy".to_owned(), "logs".to_owned()]);
+    assert_eq!(said, "Kruise SidecarTerminator is trying to terminate sidecar [proxy logs] using crr");
+}
+
 #[tokio::test]
 async fn sw_b5_an_ignored_exit_code_ends_the_pod_by_one_write_of_its_phase() {
     let both = [SWITCH, labels::ENV_IGNORE_EXIT_CODE];
@@ -141,6 +147,8 @@ async fn sw_b5_an_ignored_exit_code_ends_the_pod_by_one_write_of_its_phase() {
     let (patch, condition) = (&writes[0].1, &writes[0].1["status"]["conditions"][0]);
     assert_eq!((&patch["status"]["phase"], &patch["metadata"]["resourceVersion"]), (&json!("Succeeded"), &json!("1")));
     assert_eq!((&condition["type"], &condition["status"]), (&json!("SidecarTerminated"), &json!("True")));
+    assert_eq!(condition["message"], "Terminated by Sidecar Terminator");
+    assert_eq!(condition["reason"], Value::Null);
     // kubelet stops it: nothing is written meanwhile.
     assert!(matches!(world.look().await.unwrap(), Requeue::After(left) if left > Duration::from_secs(50)));
     assert!(world.writes().is_empty());
