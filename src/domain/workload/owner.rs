@@ -84,7 +84,8 @@ impl OwnerRef {
 
     /// What an event is about.
     pub fn reference(&self) -> ObjectReference {
-        let text = |text: &str| Some(text.to_owned());
+        // An event about an object without a namespace is sent to `default`, and its reference names none.
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         ObjectReference {
             api_version: text(&self.api_version),
             kind: text(&self.kind),
@@ -124,7 +125,10 @@ mod tests {
             (owner.group(), owner.version(), owner.plural.as_str()),
             ("apps.kruise.io", "v1alpha1", "clonesets")
         );
-        assert_eq!(owner.reference().resource_version.as_deref(), Some("7"));
+        let about = owner.reference();
+        assert_eq!((about.resource_version.as_deref(), about.namespace.as_deref()), (Some("7"), Some("ns")));
+        let of_cluster = OwnerRef { namespace: String::new(), ..owner };
+        assert_eq!(of_cluster.reference().namespace, None);
     }
 
     #[test]
