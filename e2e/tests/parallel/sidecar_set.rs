@@ -120,7 +120,7 @@ async fn in_place(t: &Test) -> Result<()> {
         set.int("/status/updatedPods") == 1 && set.int("/status/updatedReadyPods") == 1
     })
     .await?;
-    // The first write of an update is followed by a condition, in OpenKruise's words.
+    // The condition is there when the status counts the update, in OpenKruise's words.
     let message = format!("{{\"{name}\":true}}");
     let says = |pod: &Value| {
         let all = pod.array("/status/conditions");
@@ -130,7 +130,8 @@ async fn in_place(t: &Test) -> Result<()> {
                 && c.text("/message") == message
         })
     };
-    t.wait_for("Pod", "web", "to say that it can be updated", PATIENCE, says).await?;
+    let counted = t.get("Pod", "web").await?;
+    ensure!(says(&counted), "{counted}");
     the_plugin_knows(t, &name, &after).await
 }
 

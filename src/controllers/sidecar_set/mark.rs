@@ -1,6 +1,6 @@
 //! The condition `SidecarSetUpgradable` of Pods: one write of their status, after their update.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use super::{Controller, Job, observe::Observed};
 use crate::{
@@ -8,17 +8,25 @@ use crate::{
         plan::{Plan, Turn},
         upgradable,
     },
+    k8s::pod::PodView,
     runtime::{
         clock,
         pass::{AFTER_CONFLICT, Pass},
         pod_control::Part,
         slow_start::each,
+        watches::ObjectKey,
     },
 };
 
+/// From so many Pods on no condition is written while updates go on, which would be slower for it. With fewer they come before
+/// the status counts the updates, as in OpenKruise: clients wait for the counts, and look at the Pods then.
+pub(super) const MANY: usize = 100;
+
 /// Conditions that are written in one pass.
 const MOST: usize = 500;
-/// So long after the last update of a Pod: conditions are not written while updates go on, which would be slower for it.
+/// Tries to write one in a pass: kubelet writes to a Pod that was updated, too.
+const TRIES: usize = 2;
+/// So long after the last update of a Pod conditions are written, where there are [`MANY`].
 const QUIET: Duration = Duration::from_secs(2);
 /// How long they wait for that at the most, and between two tries of one that could not be written.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -35,8 +43,17 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// How long conditions are to wait still.
-    fn wait(self, now: Duration) -> Duration {
+    /// Whether those of so many Pods come before the status. It does not wait for them after one could not be written: to find that
+    /// out may have taken long.
+    fn come_first(self, pods: usize, now: Duration) -> bool {
+        pods < MANY && self.pause(now).is_zero()
+    }
+
+    /// How long the conditions of so many Pods are to wait still.
+    fn wait(self, pods: usize, now: Duration) -> Duration {
+        if pods < MANY {
+            return Duration::ZERO;
+        }
         let left = |since: Option<Duration>, pause: Duration| {
             since.map_or(Duration::ZERO, |since| pause.saturating_sub(now.saturating_sub(since)))
         };
@@ -50,12 +67,18 @@ impl Marks {
 }
 
 impl Controller {
+    /// Whether conditions come before the status.
+    pub(super) fn marks_first(&self, job: &Job, observed: &Observed) -> bool {
+        let (pods, now) = (observed.pods.len(), clock::now().mono);
+        self.memories.with(&job.key, |memory| memory.marks.come_first(pods, now)).unwrap_or_default()
+    }
+
     /// Writes the conditions that do not say what they should. One that cannot be written holds up nothing.
     pub(super) async fn mark(&self, job: &Job, plan: &Plan, observed: &Observed, pass: &mut Pass) {
-        let now = clock::now();
+        let now = clock::now().mono;
         let is_pending = !plan.marks.is_empty();
         let Some(marks) = self.memories.with(&job.key, |memory| {
-            memory.marks.since = memory.marks.since.or(Some(now.mono)).filter(|_| is_pending);
+            memory.marks.since = memory.marks.since.or(Some(now)).filter(|_| is_pending);
             memory.marks
         }) else {
             return;
@@ -63,7 +86,7 @@ impl Controller {
         if !is_pending {
             return;
         }
-        let (wait, pause) = (marks.wait(now.mono), marks.pause(now.mono));
+        let (wait, pause) = (marks.wait(observed.pods.len(), now), marks.pause(now));
         if !wait.is_zero() {
             return pass.look_after(Some(wait));
         }
@@ -76,11 +99,11 @@ impl Controller {
         pass.again |= due.len() > MOST;
         due.truncate(MOST);
         let tried = each(due, |(name, can)| async move {
-            let Some(pod) = observed.pods.get(&name) else { return Ok((name, Ok(false))) };
-            let Some(_held) = self.pods.hold(pod) else { return Ok((name, Ok(false))) };
-            let patch = upgradable::patch(pod, &job.spec.name, can, now.wall);
-            let written = self.pods.try_patch(pod, Part::Status, &patch).await;
-            Ok::<_, Infallible>((name, written.map(|written| written.is_some())))
+            let written = match observed.pods.get(&name) {
+                Some(seen) => self.write_condition(job, seen, can).await,
+                None => Ok(false),
+            };
+            Ok::<_, Infallible>((name, written))
         });
         for (name, written) in tried.await.0 {
             let turn = Turn::Mark(name);
@@ -91,13 +114,31 @@ impl Controller {
                     let pod = turn.pod();
                     tracing::warn!(set = job.spec.name, pod, %error, "the condition SidecarSetUpgradable is not written");
                     pass.look_after(Some(LONGEST));
+                    let now = clock::now().mono;
                     self.memories.with(&job.key, |memory| {
-                        memory.marks.failed = Some(now.mono);
+                        memory.marks.failed = Some(now);
                         memory.turns.refused(turn);
                     });
                 }
             }
         }
+    }
+
+    /// Writes one condition to the version of the Pod that is known now: the status, which may count its update, does not wait
+    /// for the next pass. False: something else may be to be said of it now.
+    async fn write_condition(&self, job: &Job, seen: &Arc<PodView>, can: bool) -> kube::Result<bool> {
+        for _ in 0..TRIES {
+            let Some(pod) = self.context.pods.get(&ObjectKey::of(seen.as_ref())) else { break };
+            if !Arc::ptr_eq(&pod, seen) && self.upgradable(job, &pod) != Some(can) {
+                break;
+            }
+            let Some(_held) = self.pods.hold(&pod) else { break };
+            let patch = upgradable::patch(&pod, &job.spec.name, can, clock::now().wall);
+            if self.pods.try_patch(&pod, Part::Status, &patch).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -118,9 +159,12 @@ mod tests {
             (at(35), at(5), 35, 0),
         ] {
             let marks = Marks { updated, since, failed: None };
-            assert_eq!(marks.wait(second * now), second * wait, "{updated:?} {now}");
+            assert_eq!(marks.wait(MANY, second * now), second * wait, "{updated:?} {now}");
+            assert_eq!(marks.wait(MANY - 1, second * now), Duration::ZERO, "{updated:?} {now}");
         }
         let failed = Marks { failed: at(5), ..Marks::default() };
         assert_eq!([5, 25, 35].map(|now| failed.pause(second * now)), [30, 10, 0].map(|left| second * left));
+        assert_eq!([5, 34, 35].map(|now| failed.come_first(MANY - 1, second * now)), [false, false, true]);
+        assert_eq!([MANY - 1, MANY].map(|pods| Marks::default().come_first(pods, second)), [true, false]);
     }
 }

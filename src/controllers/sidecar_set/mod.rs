@@ -8,7 +8,7 @@
 //! - Never: creates or deletes a Pod, or changes anything of one into which the SidecarSet was not injected.
 //!
 //! One pass ([`Controller::reconcile`]) is: which Pods, the plan, which revision, one patch for each Pod, the repair, what to
-//! say in status and in conditions of Pods. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
+//! say in conditions of Pods and in the status. The rules are in [`domain::sidecar_set`](crate::domain::kinds::sidecar_set).
 
 mod apply;
 mod events;
@@ -321,6 +321,10 @@ impl Controller {
         self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
         // What has just been written is counted in the next pass, which follows at once.
         let is_settled = !pass.again;
+        let marks_first = self.marks_first(&job, &observed);
+        if marks_first {
+            self.mark(&job, &plan, &observed, &mut pass).await;
+        }
         let repair = if is_settled {
             self.report_missed(&job, &mut pass);
             self.report_not_upgradable(&job, &plan.counts);
@@ -340,7 +344,7 @@ impl Controller {
         };
         let wanted = status::status(&plan, &facts, &job.before, clock::now().wall);
         pass.look_after(self.record(&job.set, recorded.as_ref(), &wanted).await?);
-        if is_settled {
+        if is_settled && !marks_first {
             self.mark(&job, &plan, &observed, &mut pass).await;
         }
         let is_repairing = matches!(facts.repair, Some(status::Repair::UnderWay(_)));

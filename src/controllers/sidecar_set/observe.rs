@@ -208,9 +208,7 @@ impl Controller {
             if !self.is_open(&pod) || !self.fits(&pod, &spec.aim, &mut namespaces) {
                 continue;
             }
-            let node = self.context.nodes.get(&pod.node_name);
-            let is_node_unknown = node.is_none() && !pod.node_name.is_empty();
-            let kubelet_minor = node.and_then(|node| node.kubelet_minor);
+            let (kubelet_minor, is_node_unknown) = self.kubelet_of(&pod);
             let known = if is_node_unknown { None } else { before.take_of(&pod, kubelet_minor) };
             let found = match known {
                 Some(found) => found,
@@ -240,6 +238,25 @@ impl Controller {
         }
         self.memories.with(&job.key, |memory| memory.findings = findings);
         observed
+    }
+
+    /// The minor version of a Pod's kubelet as far as it is known, and whether the Pod is on a node of which nothing is known yet.
+    fn kubelet_of(&self, pod: &PodView) -> (Option<u32>, bool) {
+        let node = self.context.nodes.get(&pod.node_name);
+        let is_node_unknown = node.is_none() && !pod.node_name.is_empty();
+        (node.and_then(|node| node.kubelet_minor), is_node_unknown)
+    }
+
+    /// What the condition of a Pod that has changed since it was observed has to say. None: it stays as it is, or the Pod is not
+    /// the SidecarSet's any more.
+    pub(super) fn upgradable(&self, job: &Job, pod: &PodView) -> Option<bool> {
+        let spec = &job.spec;
+        if !self.is_open(pod) || !self.fits(pod, &spec.aim, &mut Namespaces::new()) {
+            return None;
+        }
+        let (kubelet_minor, is_node_unknown) = self.kubelet_of(pod);
+        let seen = seen(pod, &spec.name, kubelet_minor, is_node_unknown).ok()?;
+        if seen.is_managed(spec) { seen.judge(spec).upgradable } else { None }
     }
 }
 

@@ -292,6 +292,18 @@ async fn settled(strategy: Value) -> World {
     world
 }
 
+/// With so many Pods that their conditions wait for the end of updates.
+async fn settled_with_many(strategy: Value) -> World {
+    let world = World::new();
+    world.apply(json!({"updateStrategy": strategy}));
+    let names: Vec<String> = (0..mark::MANY).map(|i| format!("p{i:03}")).collect();
+    world.inject(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    world.play();
+    world.settle().await;
+    world.told();
+    world
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_set_gets_a_revision_and_a_status_with_zeros_and_then_nothing_is_written() {
     let world = World::new();
@@ -414,12 +426,7 @@ async fn a16_the_status_goes_along_while_pods_are_updated() {
 
 #[tokio::test(start_paused = true)]
 async fn e18_what_may_be_written_together_is_and_no_pod_is_read_for_it() {
-    let world = World::new();
-    world.apply(json!({"updateStrategy": {"maxUnavailable": "20%"}}));
-    let names: Vec<String> = (0..100).map(|i| format!("p{i:03}")).collect();
-    world.inject(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    world.play();
-    world.settle().await;
+    let world = settled_with_many(json!({"maxUnavailable": "20%"})).await;
     lock(&world.reads).clear();
     world.image("a:2");
     world.pass().await.unwrap();
@@ -783,25 +790,77 @@ async fn what_cannot_be_updated_in_place_is_counted_and_left_alone() {
     assert_eq!(world.said("a"), json!(["True", "AllSidecarsetUpgradable", r#"{"logs":true}"#]), "taken back");
 }
 
+/// A18.6.
 #[tokio::test(start_paused = true)]
-async fn conditions_are_written_after_the_updates_and_one_that_is_refused_holds_up_nothing() {
+async fn a18_the_condition_is_there_when_the_status_counts_the_update() {
     let world = settled(json!({"maxUnavailable": 2})).await;
-    lock(&world.api).refused = (403, vec!["a/status".into()]);
+    world.image("a:2");
+    let mut counts = Vec::new();
+    for _ in 0..6 {
+        let _ = world.pass().await;
+        let told = ALL.iter().filter(|pod| world.said(pod)[0] == "True").count();
+        counts.push((world.status()["updatedPods"].as_u64().unwrap(), told));
+        world.play();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    counts.dedup();
+    assert_eq!(counts, [(0, 0), (2, 2), (4, 4)]);
+    let told = world.told();
+    assert_eq!(told.iter().filter(|write| write.contains("/pods/")).count(), 8, "two for each Pod: {told:?}");
+}
+
+/// Kubelet writes to a Pod that was updated, and the watch brings that late.
+#[tokio::test(start_paused = true)]
+async fn a18_a_write_of_somebody_else_does_not_hold_up_the_condition() {
+    let (world, pod) = (settled_with_a_first().await, format!("{PODS}a"));
+    // With two SidecarSets the version matters.
+    let both = json!({"metadata": {"annotations": {SIDECAR_SETS_INJECTED: "logs,other"}}});
+    lock(&world.server).change(&pod, &both);
+    world.image("a:2");
+    world.pass().await.unwrap();
+    assert_eq!(world.with("a:2"), ["a"]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    lock(&world.server).change(&pod, &json!({"status": {"message": "starting"}}));
+    world.controller.reconcile(&ObjectKey::new("", "logs")).await.unwrap();
+    assert_eq!((world.status()["updatedPods"].clone(), world.said("a")[0].clone()), (json!(1), json!("True")));
+    assert_eq!(lock(&world.server).objects[&pod]["status"]["message"], "starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_that_cannot_be_written_holds_up_nothing() {
+    for code in [403, 409, 500] {
+        let world = settled(json!({"maxUnavailable": 2})).await;
+        world.refuse(code, &["a/status"]);
+        world.image("a:2");
+        for _ in 0..6 {
+            world.pass().await.unwrap();
+            world.play();
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        let status = world.status();
+        assert_eq!((&status["updatedReadyPods"], &*world.reason()), (&json!(4), "Available"), "{code}: {status}");
+        assert_eq!((world.said("a"), world.said("b")[0].clone()), (Value::Null, json!("True")), "{code}");
+        world.told();
+        world.refuse(403, &[]);
+        world.settle().await;
+        let told = world.told();
+        assert_eq!(told, [format!("PATCH {PODS}a/status")], "{code}: it is tried again after a while, and then once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_of_many_pods_are_written_after_the_updates() {
+    let world = settled_with_many(json!({"maxUnavailable": "50%"})).await;
     world.image("a:2");
     for _ in 0..4 {
         let _ = world.pass().await;
         world.play();
     }
-    assert_eq!(world.with("a:2"), ALL);
-    assert!(!world.told().iter().any(|write| write.ends_with("/status")), "updates are still going on");
+    assert_eq!(world.with("a:2").len(), mark::MANY);
+    let conditions = || world.told().iter().filter(|write| write.ends_with("/status")).count();
+    assert_eq!(conditions(), 0, "updates are still going on");
     world.settle().await;
-    assert_eq!(world.reason(), "Available", "{}", world.status());
-    assert_eq!((world.said("a"), world.said("b")[0].clone()), (Value::Null, json!("True")));
-    world.told();
-    world.refuse(403, &[]);
-    world.settle().await;
-    let told = world.told();
-    assert_eq!(told, [format!("PATCH {PODS}a/status")], "it is tried again after a while, and then once");
+    assert_eq!(conditions(), mark::MANY);
 }
 
 /// A16.8 and D17.
