@@ -117,7 +117,7 @@ impl Controller {
         let events = &self.context.events;
         let why = match tried {
             Tried::Written => {
-                let message = "the container that is not at work has its empty image again";
+                let message = "reset sidecar container image empty successfully";
                 return events.normal(&pod.reference(), "ResetContainerSucceed", message);
             }
             Tried::Unwritable(why) => why.to_string(),
@@ -125,7 +125,7 @@ impl Controller {
             Tried::Changed | Tried::Kept | Tried::Undecided => return,
         };
         if !was_refused {
-            let message = format!("the container that is not at work keeps its image: {why}");
+            let message = format!("reset sidecar container image empty failed: {why}");
             events.warning(&pod.reference(), "ResetContainerFailed", &message);
         }
     }

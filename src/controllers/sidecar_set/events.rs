@@ -63,12 +63,15 @@ impl Controller {
         self.metrics.uninjected.set(i64::try_from(all).unwrap_or(i64::MAX));
     }
 
-    /// Emits an event about Pods that are to be updated in place and cannot be, when there are more of them than before.
+    /// Emits an event about Pods that are to be updated in place and cannot be, when there are more of them than before, and once for
+    /// each spec.
     pub(super) fn report_not_upgradable(&self, job: &Job, counts: &Counts) {
         let now = counts.wanted_not_upgradable;
         let before = self.memories.with(&job.key, |memory| memory.not_upgradable.replace(now)).flatten();
         if before.is_some_and(|before| now > before) {
-            let message = format!("{now} Pods cannot be updated in place; the condition Upgradable says why");
+            let message = format!(
+                "SidecarSet in-place update detected {now} not upgradable pod(s) in this round, will skip them."
+            );
             self.pods.normal(&OwnerRef::of(job.set.as_ref()), "NotUpgradablePods", &message);
         }
     }

@@ -149,7 +149,8 @@ struct SidecarMemory {
     seen: LastRevisions,
     /// UIDs of the Pods whose lack of them an event has reported.
     reported: BTreeSet<String>,
-    /// How many were to be updated in place in the last pass and cannot be; in the first one, what the status says.
+    /// How many were to be updated in place in the last pass and cannot be; in the first one, what the status says. With a new
+    /// spec it begins at 0.
     not_upgradable: Option<usize>,
     marks: Marks,
 }
@@ -364,6 +365,10 @@ impl Controller {
             memory.not_upgradable.get_or_insert(recorded);
             if std::mem::replace(&mut memory.generation, job.generation()) != job.generation() {
                 memory.retries = Retries::default();
+                // Those that a new spec leaves out get an event of their own, even if they are as many.
+                if job.before.observed_generation < job.generation() {
+                    memory.not_upgradable = Some(0);
+                }
             }
             (memory.turns.clone(), memory.seen.clone())
         });

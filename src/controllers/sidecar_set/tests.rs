@@ -15,6 +15,7 @@ use crate::{
         in_memory,
     },
     domain::kinds::sidecar_set::{defaults, hash},
+    runtime::events::Recorder,
 };
 
 const SET: &str = "/apis/apps.kruise.io/v1beta1/sidecarsets/logs";
@@ -100,6 +101,23 @@ impl World {
             lock(&answers).answer(parts, body)
         });
         Self { server, writes, reads, api, controller: Controller::new(&context) }
+    }
+
+    /// Another process, whose events are kept. They are objects then.
+    fn hear_events(&mut self) {
+        let context = &self.controller.context;
+        let (events, send) = Recorder::new(context.client.clone(), "test", "", Default::default());
+        tokio::spawn(send);
+        self.controller = Controller::new(&Context { events, ..context.clone() });
+    }
+
+    /// The reasons and messages of the events so far.
+    async fn events(&self) -> Vec<String> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let server = lock(&self.server);
+        let all = server.objects.iter().filter(|(path, _)| path.contains("/events/"));
+        all.map(|(_, event)| format!("{} {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap()))
+            .collect()
     }
 
     /// From now on the API server refuses writes to these Pods.
@@ -573,7 +591,8 @@ fn hot_pod(name: &str, annotations: &Value) -> Value {
 #[tokio::test(start_paused = true)]
 async fn e17_twins_whose_reset_is_refused_for_good_do_not_hold_up_other_pods() {
     for code in [403, 500] {
-        let world = World::new();
+        let mut world = World::new();
+        world.hear_events();
         let hot = |image: &str| {
             let way = json!({"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"});
             world.apply(json!({"containers": [{"name": "agent", "image": image, "upgradeStrategy": way}]}));
@@ -605,6 +624,11 @@ async fn e17_twins_whose_reset_is_refused_for_good_do_not_hold_up_other_pods() {
         world.refuse(code, &[]);
         world.settle().await;
         assert_eq!(images("a"), ["empty:1", "a:2"], "{code}");
+        let events = world.events().await;
+        let count = |text: &str| events.iter().filter(|event| event.starts_with(text)).count();
+        let done = "ResetContainerSucceed reset sidecar container image empty successfully";
+        let failed = "ResetContainerFailed reset sidecar container image empty failed: ";
+        assert_eq!((count(done), count(failed)), (2, 1), "{code}: {events:?}");
     }
 }
 
@@ -861,6 +885,24 @@ async fn conditions_of_many_pods_are_written_after_the_updates() {
     assert_eq!(conditions(), 0, "updates are still going on");
     world.settle().await;
     assert_eq!(conditions(), mark::MANY);
+}
+
+/// In OpenKruise's words.
+#[tokio::test(start_paused = true)]
+async fn each_spec_that_pods_cannot_get_in_place_has_one_event() {
+    let mut world = settled(json!({})).await;
+    world.hear_events();
+    let said =
+        "NotUpgradablePods SidecarSet in-place update detected 4 not upgradable pod(s) in this round, will skip them.";
+    for (value, events) in [("1", 1), ("2", 2)] {
+        let env = json!([{"name": "NEW", "value": value}]);
+        world.apply(json!({"containers": [{"name": "agent", "image": "a:1", "env": env}]}));
+        world.settle().await;
+        assert_eq!(world.events().await, vec![said; events]);
+    }
+    world.hear_events();
+    world.settle().await;
+    assert_eq!(world.events().await, vec![said; 2], "another manager says nothing new");
 }
 
 /// A16.8 and D17.
