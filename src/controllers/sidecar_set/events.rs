@@ -63,8 +63,8 @@ impl Controller {
         self.metrics.uninjected.set(i64::try_from(all).unwrap_or(i64::MAX));
     }
 
-    /// Emits an event about Pods that are to be updated in place and cannot be, when there are more of them than before, and once for
-    /// each spec.
+    /// Emits an event about Pods that are to be updated in place and cannot be, when there are more of them than before, and
+    /// once for each spec.
     pub(super) fn report_not_upgradable(&self, job: &Job, counts: &Counts) {
         let now = counts.wanted_not_upgradable;
         let before = self.memories.with(&job.key, |memory| memory.not_upgradable.replace(now)).flatten();

@@ -43,8 +43,8 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Whether those of so many Pods come before the status. It does not wait for them after one could not be written: to find that
-    /// out may have taken long.
+    /// Whether those of so many Pods come before the status. It does not wait for them after one could not be written: to
+    /// find that out may have taken long.
     fn come_first(self, pods: usize, now: Duration) -> bool {
         pods < MANY && self.pause(now).is_zero()
     }

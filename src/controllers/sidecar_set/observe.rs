@@ -240,15 +240,15 @@ impl Controller {
         observed
     }
 
-    /// The minor version of a Pod's kubelet as far as it is known, and whether the Pod is on a node of which nothing is known yet.
+    /// The minor version of a Pod's kubelet as far as it is known, and whether nothing is known yet of its node.
     fn kubelet_of(&self, pod: &PodView) -> (Option<u32>, bool) {
         let node = self.context.nodes.get(&pod.node_name);
         let is_node_unknown = node.is_none() && !pod.node_name.is_empty();
         (node.and_then(|node| node.kubelet_minor), is_node_unknown)
     }
 
-    /// What the condition of a Pod that has changed since it was observed has to say. None: it stays as it is, or the Pod is not
-    /// the SidecarSet's any more.
+    /// What the condition of a Pod that has changed since it was observed has to say. None: it stays as it is, or the Pod is
+    /// not the SidecarSet's any more.
     pub(super) fn upgradable(&self, job: &Job, pod: &PodView) -> Option<bool> {
         let spec = &job.spec;
         if !self.is_open(pod) || !self.fits(pod, &spec.aim, &mut Namespaces::new()) {
