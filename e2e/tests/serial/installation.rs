@@ -199,7 +199,11 @@ async fn uninstalled_and_installed_again(t: &Test) -> Result<()> {
     t.node().deploy().await?;
     undeployed?;
     let misread = misread?;
-    assert_eq!(misread, BTreeSet::from([format!("StatefulSet {}/statefulset", t.namespace)]), "what OpenKruise misreads");
+    assert_eq!(
+        misread,
+        BTreeSet::from([format!("StatefulSet {}/statefulset", t.namespace)]),
+        "what OpenKruise misreads"
+    );
     let told = format!("{}/statefulset: OpenKruise reads a partition only as a number", t.namespace);
     ensure!(named.contains(&told), "not named before: {named}");
     for (kind, found) in outlived {

@@ -371,9 +371,7 @@ mod tests {
 
     #[test]
     fn labels_and_annotations_that_openkruise_drops_from_templates_of_jobs_are_named() {
-        let job = |name: &str, template: &str, metadata: Value| {
-            json!({"metadata": {"namespace": "a", "name": name}, "spec": {"template": {template: {"metadata": metadata}}}})
-        };
+        let job = |name: &str, template: &str, metadata: Value| json!({"metadata": {"namespace": "a", "name": name}, "spec": {"template": {template: {"metadata": metadata}}}});
         let jobs = [
             job("a", "broadcastJobTemplate", json!({"labels": {"team": "x"}})),
             job("b", "broadcastJobTemplate", json!({"labels": null, "annotations": {"team": "x"}})),
