@@ -726,12 +726,18 @@ func (in *ContainerRecreateRequestSpec) DeepCopyInto(out *ContainerRecreateReque
 type ContainerRecreateRequestStatusContainerRecreateStates struct {
 	// The instance that replaced it.
 	ContainerID string `json:"containerID,omitempty"`
+	// Seconds for which kubelet is expected to delay the start of the new instance (back-off), as estimated when stopping began.
+	ExpectedBackOffSeconds *int64 `json:"expectedBackOffSeconds,omitempty"`
+	// NotRepeated: the preStop hook was started before a restart of the daemon and is not run again.
+	HookNote string `json:"hookNote,omitempty"`
 	// When the preStop hook was started.
 	HookStartedAt *metav1.Time `json:"hookStartedAt,omitempty"`
 	// Method PodSpec: the spelling of the image under which kubelet starts the new instance, recorded before the Pod is changed.
 	Image string `json:"image,omitempty"`
 	// true once the old instance is gone, whoever stopped it; it is never stopped again for this request.
 	IsKilled bool `json:"isKilled,omitempty"`
+	// true: another instance had replaced the one that was meant, and this request has stopped nothing.
+	IsSkipped bool `json:"isSkipped,omitempty"`
 	// When stopping began: the preStop hook, if there is one, else the stop signal.
 	KillStartedAt *metav1.Time `json:"killStartedAt,omitempty"`
 	// When the old instance was seen to be gone.
@@ -754,6 +760,10 @@ type ContainerRecreateRequestStatusContainerRecreateStates struct {
 
 func (in *ContainerRecreateRequestStatusContainerRecreateStates) DeepCopyInto(out *ContainerRecreateRequestStatusContainerRecreateStates) {
 	*out = *in
+	if in.ExpectedBackOffSeconds != nil {
+		out.ExpectedBackOffSeconds = new(int64)
+		*out.ExpectedBackOffSeconds = *in.ExpectedBackOffSeconds
+	}
 	if in.HookStartedAt != nil {
 		out.HookStartedAt = new(metav1.Time)
 		in.HookStartedAt.DeepCopyInto(out.HookStartedAt)
