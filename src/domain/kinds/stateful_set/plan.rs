@@ -134,6 +134,8 @@ pub struct Candidate {
     pub action: Action,
     /// The room that it takes.
     pub charge: Charge,
+    /// In strict order nobody behind it leaves service before it. Pods that somebody has marked have no order.
+    pub has_turn: bool,
 }
 
 /// What to do.
@@ -202,10 +204,15 @@ impl Plan {
         let mut wave = Vec::new();
         let mut left = Vec::new();
         for candidate in std::mem::take(&mut self.candidates) {
-            match wave.len() < most && self.room.enter(candidate.charge) {
-                true => wave.push(candidate),
-                false => left.push(candidate),
+            let is_asked = wave.len() < most;
+            if is_asked && self.room.enter(candidate.charge) {
+                wave.push(candidate);
+                continue;
             }
+            if is_asked && candidate.has_turn {
+                self.room.keep_turn(candidate.charge);
+            }
+            left.push(candidate);
         }
         self.candidates = left;
         wave

@@ -34,7 +34,7 @@ pub struct Room {
     limit: i32,
     unavailable: i32,
     down: i32,
-    /// In strict order a Pod in service that was refused keeps those behind it from going before it.
+    /// In strict order a Pod in service that stays keeps those behind it from going before it.
     is_ordered: bool,
     is_closed: bool,
 }
@@ -72,6 +72,12 @@ impl Room {
     /// A Pod that was let in stays in service after all.
     pub fn leave(&mut self, charge: Charge) {
         self.add(charge, -1);
+        self.keep_turn(charge);
+    }
+
+    /// A Pod stays in service although it is its turn. This is no deadlock: Pods that are down go all the same, and
+    /// what takes the room is down, or becomes available with time.
+    pub fn keep_turn(&mut self, charge: Charge) {
         self.is_closed |= self.is_ordered && charge > Charge::Down;
     }
 
@@ -114,6 +120,17 @@ mod tests {
             assert!(room.enter(Available) && !room.enter(Available));
             room.leave(Available);
             assert_eq!((room.enter(Available), room.enter(Down)), (next, true));
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_keeps_its_turn_if_the_order_is_strict() {
+        let fresh = Pod { until_available: Some(std::time::Duration::from_secs(9)), ..pod(1) };
+        for (is_ordered, next) in [(false, true), (true, false)] {
+            let mut room = room(&[Some(pod(0)), Some(fresh.clone())], 1, is_ordered);
+            assert!(!room.enter(Available));
+            room.keep_turn(Available);
+            assert_eq!((room.enter(NotYetAvailable), room.enter(Down)), (next, true));
         }
     }
 }

@@ -512,6 +512,54 @@ fn shortfall_10_1_05_with_ordered_ready_a_corrected_template_reaches_broken_pods
 }
 
 #[test]
+fn in_strict_order_a_pod_that_is_not_available_yet_waits_for_its_turn() {
+    let fields = || json!({"ordered": true, "minReadySeconds": 30});
+    let to = |pods: &[Pod]| of(fields(), pods);
+    assert_eq!(to(&[old(0), fresh(old(1), 7), old(2)]), NOTHING);
+    assert_eq!(to(&[fresh(old(0), 7), old(1), pod(2)]), NOTHING);
+    assert_eq!(to(&[old(0), old(1), fresh(old(2), 7)]), ["delete web-2"], "it is its turn");
+    assert_eq!(to(&[not_ready(old(0)), fresh(old(1), 7), old(2)]), ["delete web-0"], "it is down");
+    let waits = planned(&spec(fields()), &[old(0), fresh(old(1), 7), old(2)], &BTreeMap::new());
+    assert_eq!(waits.look, Some(Duration::from_secs(7)));
+    assert_eq!(waits.wait.unwrap().message, "Pod web-1 is Ready and counts as available in 8 s");
+    let mut parallel = fields();
+    parallel["ordered"] = json!(false);
+    assert_eq!(of(parallel, &[old(0), fresh(old(1), 7), old(2)]), ["delete web-1"], "Parallel promises no order");
+    // Pods that are to be deleted have no order, and keep no turn from others.
+    assert_eq!(to(&[old(0), specified(fresh(old(1), 7)), specified(old(2))]), ["delete web-1"]);
+    assert_eq!(to(&[specified(old(0)), old(1), fresh(old(2), 7)]), ["delete web-2"]);
+    let leader = labelled(old(2), json!({"role": "leader"}));
+    let mut spec = spec(fields());
+    spec.update_order = UpdateOrder::parse("role=leader").unwrap();
+    let texts = |pods: &[Pod]| texts(planned(&spec, pods, &BTreeMap::new()));
+    assert_eq!(texts(&[fresh(old(0), 7), old(1), leader.clone()]), NOTHING);
+    assert_eq!(texts(&[old(0), fresh(old(1), 7), leader]), ["delete web-1"], "by the annotation it is its turn");
+}
+
+/// No deadlock: an update goes on, or it waits for time, or for a Pod that is down although it is updated.
+#[test]
+fn in_strict_order_an_update_goes_on_or_waits_for_time_or_for_a_broken_new_pod() {
+    let spec = spec(json!({"ordered": true, "minReadySeconds": 30}));
+    let kinds: [fn(i32) -> Pod; 6] =
+        [pod, old, unready, |n| not_ready(old(n)), |n| fresh(pod(n), 7), |n| fresh(old(n), 7)];
+    let all = || kinds.iter();
+    for ((a, b), c) in all().flat_map(|a| all().map(move |b| (a, b))).flat_map(|ab| all().map(move |c| (ab, c))) {
+        let pods = [a(0), b(1), c(2)];
+        let (is_old, is_down) = (|pod: &&Pod| pod.revision == OLD, |pod: &&Pod| pod.until_available.is_none());
+        let plan = planned(&spec, &pods, &BTreeMap::new());
+        let look = plan.look;
+        let texts = texts(plan);
+        let goes = |pod: &&Pod| texts.contains(&format!("delete {}", pod.name));
+        assert!(pods.iter().filter(is_old).filter(is_down).all(|pod| goes(&pod)), "{texts:?}: {pods:?}");
+        let is_broken = pods.iter().filter(is_down).any(|pod| !is_old(&pod));
+        let is_stuck = texts.is_empty() && look.is_none() && !is_broken;
+        assert!(!is_stuck || !pods.iter().any(|pod| is_old(&pod)), "{pods:?}");
+        let mut serving = pods.iter().rev().filter(|pod| is_old(pod) && !is_down(pod)).skip_while(goes);
+        assert!(!serving.any(|pod| goes(&pod)), "{texts:?}: {pods:?}");
+    }
+}
+
+#[test]
 fn shortfall_10_1_06_a_new_claim_template_makes_pods_outdated() {
     let lacks = |pod: Pod| Pod { lacks_claim: Some("logs".into()), ..pod };
     let pods = [lacks(pod(0)), lacks(pod(1)), lacks(pod(2))];

@@ -113,7 +113,7 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], is_busy: bool,
 
     for pod in pods().filter(|pod| pod.is_specified) {
         if let Some(action) = leave(observed, pod, plan) {
-            plan.candidates.push(Candidate { action, charge: Charge::of(pod) });
+            plan.candidates.push(Candidate { action, charge: Charge::of(pod), has_turn: false });
         }
     }
     for pod in pods().filter(|pod| !pod.is_specified) {
@@ -307,7 +307,7 @@ impl Rollout<'_, '_> {
 
     fn replace(&self, pod: &Pod, charge: Charge, plan: &mut Plan) {
         if let Some(action) = leave(self.observed, pod, plan) {
-            plan.candidates.push(Candidate { action, charge });
+            plan.candidates.push(Candidate { action, charge, has_turn: true });
         }
     }
 
@@ -325,7 +325,7 @@ impl Rollout<'_, '_> {
             }
         };
         let action = Action::Change { pod: pod.name.clone(), change };
-        plan.candidates.push(Candidate { action, charge });
+        plan.candidates.push(Candidate { action, charge, has_turn: true });
     }
 
     /// How a Pod gets to the update revision.

@@ -1,7 +1,7 @@
 //! Random histories of a StatefulSet against a plain model: Pods that break, end and get stuck, hooks, templates, limits
 //! and numbers that change, in any order. What is held to it: never two Pods of one identity, never more Pods down by us
-//! than the limit, the partition kept, claims never lost, nobody updated before its turn by `kruise.rs/update-order`;
-//! and once nothing stands in the way, everything is as asked for.
+//! than the limit, the partition kept, claims never lost, nobody updated before its turn by `kruise.rs/update-order` or
+//! by OrderedReady; and once nothing stands in the way, everything is as asked for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -237,6 +237,7 @@ impl World {
     /// A Pod that is Ready is updated, or that is announced to it: those of earlier places are done, as the plan saw
     /// them.
     fn comes_in_turn(&mut self, ordinal: i32) -> Result<(), String> {
+        self.keeps_strict_order(ordinal)?;
         let (spec, revision) = (self.spec(), self.update_revision());
         let (Some(order), Some(rolling)) = (&spec.update_order, spec.rolling()) else { return Ok(()) };
         let find = |wanted: i32| self.planned.iter().find(|pod| pod.ordinal == wanted);
@@ -260,6 +261,36 @@ impl World {
         if place > 0 {
             self.acts.note("in their turn");
         }
+        Ok(())
+    }
+
+    /// With OrderedReady a Pod that serves is updated when no higher one that serves has to be, as the plan saw them.
+    fn keeps_strict_order(&mut self, ordinal: i32) -> Result<(), String> {
+        let (spec, revision) = (self.spec(), self.update_revision());
+        let Some(rolling) = spec.rolling().filter(|_| spec.is_ordered) else { return Ok(()) };
+        let serving = |wanted: i32| {
+            let pod = self.planned.iter().find(|pod| pod.ordinal == wanted)?;
+            (pod.is_serving() && !pod.is_specified).then_some(pod)
+        };
+        let place = |pod: &Pod| spec.update_order.as_ref().map_or(0, |order| order.place(&pod.labels));
+        let Some(pod) = serving(ordinal).filter(|_| spec.ordinals.contains(ordinal)) else { return Ok(()) };
+        // What has been done about a Pod, or has happened to it, since the plan was made is another matter.
+        let is_as_planned = |planned: &Pod| {
+            self.pods.get(&planned.ordinal).is_some_and(|player| {
+                let is_same = (&player.pod.uid, &player.pod.state) == (&planned.uid, &planned.state);
+                let is_there = !player.pod.is_terminating && player.pod.revision == planned.revision;
+                is_same && is_there && self.seen.get(&planned.ordinal) == Some(&player.version)
+            })
+        };
+        let partition = usize::try_from(rolling.partition).unwrap();
+        let comes_before = |(rank, other): &(usize, i32)| {
+            let is_due = |other: &Pod| !other.is_on(&revision) && place(other) == place(pod) && is_as_planned(other);
+            *other > ordinal && *rank >= partition && serving(*other).is_some_and(|other| is_due(other))
+        };
+        if let Some((_, other)) = spec.ordinals.iter().enumerate().find(comes_before) {
+            return Err(format!("{} goes before web-{other}, in strict order", pod.name));
+        }
+        self.acts.note("in strict order");
         Ok(())
     }
 
@@ -668,6 +699,7 @@ fn simulation_of_stateful_set_plans() {
         ("bad templates", 100),
         ("elections", 100),
         ("in their turn", 10),
+        ("in strict order", 20),
         ("claims that went", 5),
     ]);
 }
