@@ -182,9 +182,7 @@ impl Controller {
         (node, not_ready_since): (&str, Option<i64>),
     ) -> kube::Result<bool> {
         let hash = resolved.hash();
-        // One that another task has made since has this name, and is not made twice.
-        let made = seen.made.get(node).copied().unwrap_or_default();
-        let name = make::pod_name(&job.spec, node, hash, made);
+        let name = self.name_of_next(job, seen, node, hash);
         let pod = make::pod(&job.owner, &job.spec, name, (node, hash), not_ready_since, clock::now());
         let there = match self.common.pods.create(&job.owner, &pod).await {
             Ok(Created::New(pod)) => {
@@ -213,6 +211,24 @@ impl Controller {
             });
         }
         Ok(is_of_node)
+    }
+
+    /// The name of the next Pod of a node: not that of one that still ends, which an earlier manager may have made.
+    fn name_of_next(&self, job: &Job, seen: &Seen, node: &str, hash: &str) -> String {
+        let ends = |name: &str| {
+            let there = self.context.pods.get(&ObjectKey::new(&job.key.namespace, name));
+            seen.views.get(name).into_iter().chain(&there).any(|pod| pod.is_deleting())
+        };
+        // One that another task has made since has this name, and is not made twice.
+        let mut made = seen.made.get(node).copied().unwrap_or_default();
+        loop {
+            let name = make::pod_name(&job.spec, node, hash, made);
+            if !ends(&name) {
+                return name;
+            }
+            self.next_name(job, node);
+            made += 1;
+        }
     }
 
     fn next_name(&self, job: &Job, node: &str) {

@@ -15,8 +15,10 @@ use crate::{
     domain::{
         kinds::daemon_set::{
             away::{self, Departures},
+            make,
             plan::{self, Observed, Outage, Turn},
             pod::{self, Newest, Node, Pod},
+            spec::Spec,
         },
         node::backoff::Failures,
         pod::inplace::Allowed,
@@ -139,7 +141,12 @@ impl Controller {
         let Some(key) = wake::owner_of(pod, KIND) else { return };
         let Some(set) = self.sets.get(&key) else { return };
         let owner = OwnerRef::of(set.as_ref());
-        if !owner.controls(pod) || !self.spec(&key, &set).is_ok_and(|spec| spec.stays_away) {
+        if !owner.controls(pod) {
+            return;
+        }
+        let Ok(spec) = self.spec(&key, &set) else { return };
+        self.leave_name(&key, &spec, pod);
+        if !spec.stays_away {
             return;
         }
         let has_another = self.owned_on(&owner, pod.node_meant()).iter().any(|other| other.is_active());
@@ -147,6 +154,18 @@ impl Controller {
         if !has_another {
             self.common.memories.with(&key, |memory| away::note_gone(&mut memory.departures, pod, is_from_list));
         }
+    }
+
+    /// The next Pod of a node has another name than the one that is gone, also if an earlier manager had made that one.
+    fn leave_name(&self, key: &ObjectKey, spec: &Spec, pod: &PodView) {
+        let (node, label) = (pod.node_meant(), pod.labels.get(labels::CONTROLLER_REVISION_HASH));
+        let hash = revision::short(label.unwrap_or_default());
+        self.common.memories.with(key, |memory| {
+            let made = memory.made.get(node).copied().unwrap_or_default();
+            if !node.is_empty() && make::pod_name(spec, node, hash, made) == pod.name() {
+                *Arc::make_mut(&mut memory.made).entry(node.into()).or_default() += 1;
+            }
+        });
     }
 
     /// One node, and the set's Pods for it.

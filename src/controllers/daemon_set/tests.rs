@@ -1033,6 +1033,57 @@ async fn a_creation_whose_answer_was_lost_makes_no_second_pod() {
     assert!(world.sent().iter().all(|write| !write.starts_with("DELETE /api/v1")), "none was too many");
 }
 
+/// A DaemonSet with a Pod on node `a` that an earlier manager has made, and the name of that Pod.
+async fn made_by_an_earlier_manager(spec: Value) -> (World, Value) {
+    let before = World::with_nodes(&["a"]);
+    before.apply(spec);
+    before.settle().await;
+    let world = World::of(before.server.clone());
+    world.node("a", json!({}));
+    world.settle().await;
+    assert_eq!(world.sent(), Vec::<String>::new());
+    let name = world.pods()[0]["metadata"]["name"].clone();
+    (world, name)
+}
+
+/// Whoever waits until the old name is gone would wait in vain.
+#[tokio::test(start_paused = true)]
+async fn a_pod_has_another_name_than_the_one_before_it_also_if_an_earlier_manager_made_that_one() {
+    let (world, name) = made_by_an_earlier_manager(json!({})).await;
+    let controller = &world.controller;
+    for answer in [Some(Fault::Lost), None] {
+        let gone = controller.context.pods.list().remove(0);
+        lock(&world.server).remove(&format!("{PODS}{}", gone.name()));
+        let key = ObjectKey::of(gone.as_ref());
+        controller.context.pods.see_gone(&key, Some(gone.uid()), |change| controller.pod_changed(&change));
+        lock(&world.server).faults.extend(answer);
+        // What the watch would bring is late.
+        let _ = controller.reconcile(&ObjectKey::new("ns", "agent")).await;
+        let _ = controller.reconcile(&ObjectKey::new("ns", "agent")).await;
+        world.settle().await;
+        let pods = world.pods();
+        assert_eq!(pods.len(), 1);
+        assert!(pods[0]["metadata"]["name"] != name && pods[0]["metadata"]["name"] != gone.name(), "{pods:?}");
+        assert!(world.sent().iter().all(|write| !write.starts_with("DELETE /api/v1")), "none was too many");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_surge_makes_a_pod_of_another_name_beside_one_of_an_earlier_manager_that_still_ends() {
+    let surge = json!({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}});
+    let (world, name) = made_by_an_earlier_manager(surge).await;
+    lock(&world.server).is_graceful = true;
+    let path = format!("{PODS}{}", name.as_str().unwrap());
+    lock(&world.server).change(&path, &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    world.pass().await.unwrap();
+    assert_eq!(world.sent(), [format!("POST {}", PODS.trim_end_matches('/'))], "at the first attempt");
+    assert_eq!(world.pods().len(), 2);
+    lock(&world.server).remove(&path);
+    world.settle().await;
+    assert_eq!(world.pods().len(), 1);
+    assert_ne!(world.pods()[0]["metadata"]["name"], name);
+}
+
 #[tokio::test(start_paused = true)]
 async fn shortfall_10_2_31_what_is_refused_is_reported_and_the_status_is_written_all_the_same() {
     let world = World::with_nodes(&["a", "b"]);

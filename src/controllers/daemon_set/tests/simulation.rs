@@ -440,7 +440,8 @@ impl Fleet {
         let there: BTreeMap<String, Value> = self.pods().into_iter().collect();
         for known in context.pods.list() {
             if there.get(known.name()).is_none_or(|pod| pod["metadata"]["uid"] != known.uid()) {
-                context.pods.remove(&ObjectKey::of(known.as_ref()), Some(known.uid()));
+                let (key, controller) = (ObjectKey::of(known.as_ref()), &self.world.controller);
+                context.pods.see_gone(&key, Some(known.uid()), |change| controller.pod_changed(&change));
                 let said = format!("watch: {} has gone", known.name());
                 self.wake();
                 return Some(said);
