@@ -8,7 +8,9 @@ use crate::{
         labels,
     },
     domain::{
-        kinds::daemon_set::spec::{excess_of_selector, flag, judge_annotations, nodes_kept_old, per_topology},
+        kinds::daemon_set::spec::{
+            SURGING_LIMITS, excess_of_selector, flag, judge_annotations, nodes_kept_old, per_topology,
+        },
         pod::placement,
     },
     k8s::int_or_percent::{IntOrPercent, Round},
@@ -86,6 +88,11 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
         // It says nothing then, and is let in.
         return;
     }
+    // It is judged as it is stored.
+    let surge = match way == SURGING && !is_set("maxSurge") {
+        true => Some(IntOrPercent::Int(SURGING_LIMITS.1)),
+        false => surge,
+    };
     let is_something = |share: Option<IntOrPercent>| share.is_some_and(|share| share.resolve(1, Round::Up) > 0);
     match (is_something(unavailable), is_something(surge)) {
         (true, true) => found.deny(
@@ -96,8 +103,8 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
                 shown(rolling, "maxUnavailable")
             ),
         ),
-        // Where both are missing one gets a default.
-        (false, false) if (unavailable.is_some() || surge.is_some()) && way != SURGING => found.deny(
+        // Without Surging, where both are missing one gets a default.
+        (false, false) if unavailable.is_some() || surge.is_some() => found.deny(
             format!("{ROLLING}maxUnavailable"),
             "it is 0 while maxSurge is 0 too; want 1 or more of one of them, else no Pod can be updated",
         ),
@@ -109,7 +116,7 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
             format!("{} is not allowed with rollingUpdateType {way}; want 0", shown(rolling, "maxSurge")),
         );
     }
-    if (is_something(surge) || way == SURGING) && has_host_port(spec) {
+    if is_something(surge) && has_host_port(spec) {
         found.warnings.push(format!(
             "{ROLLING}maxSurge: a container has a hostPort, so a new Pod cannot run beside the old one on its node and no Pod is updated; use maxUnavailable"
         ));

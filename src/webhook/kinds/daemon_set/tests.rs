@@ -182,6 +182,23 @@ fn exactly_one_limit_is_not_0() {
     let on_delete =
         set(json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 0}}}));
     stored(on_delete);
+    // With Surging as they are stored, which has to be let in when it comes again.
+    let surging = |limits: Value| {
+        let mut object = json!({"rollingUpdateType": "Surging"});
+        json_patch::merge(&mut object, &limits);
+        object
+    };
+    for unavailable in [json!(1), json!("10%")] {
+        let found = causes(create(rolling(surging(json!({"maxUnavailable": unavailable})))));
+        assert_eq!(found[0].0, "spec.updateStrategy.rollingUpdate.maxSurge");
+        assert!(found[0].1.starts_with("the default is not allowed while maxUnavailable is "), "{found:?}");
+    }
+    assert_eq!(at(surging(json!({"maxSurge": 0}))), ["spec.updateStrategy.rollingUpdate.maxUnavailable"]);
+    assert_eq!(at(surging(json!({"maxSurge": "many"}))), ["spec.updateStrategy.rollingUpdate.maxSurge"]);
+    for limits in [json!({}), json!({"maxSurge": "20%"}), json!({"maxSurge": 0, "maxUnavailable": 1})] {
+        let once = stored(rolling(surging(limits)));
+        assert_eq!(stored(once.clone()), once);
+    }
 }
 
 #[test]
