@@ -295,6 +295,8 @@ impl Controller {
             Ok(true) => {
                 let now = clock::now().mono;
                 let node = view.node_meant();
+                // The answer may say that it is gone, and the watch not yet.
+                self.leave_name(&job.key, &job.spec, view);
                 self.common.memories.with(&job.key, |memory| {
                     memory.departures.insert(node.to_owned(), Departure::Otherwise);
                     if let Remember::Failure(node) = remember {

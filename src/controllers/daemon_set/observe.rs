@@ -157,7 +157,7 @@ impl Controller {
     }
 
     /// The next Pod of a node has another name than the one that is gone, also if an earlier manager had made that one.
-    fn leave_name(&self, key: &ObjectKey, spec: &Spec, pod: &PodView) {
+    pub(super) fn leave_name(&self, key: &ObjectKey, spec: &Spec, pod: &PodView) {
         let (node, label) = (pod.node_meant(), pod.labels.get(labels::CONTROLLER_REVISION_HASH));
         let hash = revision::short(label.unwrap_or_default());
         self.common.memories.with(key, |memory| {

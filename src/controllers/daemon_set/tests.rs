@@ -1069,6 +1069,16 @@ async fn a_pod_has_another_name_than_the_one_before_it_also_if_an_earlier_manage
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failed_pod_of_an_earlier_manager_is_replaced_by_one_of_another_name_before_a_watch_says_that_it_is_gone() {
+    let (world, name) = made_by_an_earlier_manager(json!({})).await;
+    let path = format!("{PODS}{}", name.as_str().unwrap());
+    lock(&world.server).change(&path, &json!({"status": {"phase": "Failed"}}));
+    world.settle().await;
+    world.everywhere("i:1", &["a"]);
+    assert_ne!(world.pods()[0]["metadata"]["name"], name);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_surge_makes_a_pod_of_another_name_beside_one_of_an_earlier_manager_that_still_ends() {
     let surge = json!({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}});
     let (world, name) = made_by_an_earlier_manager(surge).await;
