@@ -249,7 +249,7 @@ async fn a_list_does_not_end_before_it_has_deleted_the_jobs_that_it_wants_no_mor
         let result = world.controller.reconcile(&ObjectKey::new("ns", "list")).await;
         failures += usize::from(result.is_err());
     }
-    assert_eq!(failures, 2, "after its label");
+    assert_eq!(failures, 3);
     assert_eq!((world.jobs().len(), &world.list()["status"]["completionTime"]), (2, &Value::Null));
     lock(&world.server).refuse = None;
     world.settle().await;

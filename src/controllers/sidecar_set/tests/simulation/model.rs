@@ -756,6 +756,10 @@ fn missing_of(now: &Now, present: &Present) -> Vec<String> {
     let is_for = |pod: &&Member| pod.is_open && set.selects(&pod.app, &pod.namespace, &now.teams);
     let managed: Vec<&Member> = now.pods.iter().filter(is_for).filter(|pod| pod.has(set)).collect();
     let uninjected = now.pods.iter().filter(is_for).filter(|pod| !pod.injected.contains(set.name)).count();
+    // Its kubelet has still to see that the application is ready again, which changes the counts.
+    for pod in managed.iter().filter(|pod| !pod.runs.get("main").is_some_and(|(_, ready)| *ready)) {
+        ask(false, format!("its application is not ready: {pod:?}"));
+    }
     let is_updated = |pod: &Member| pod.hash(set) == *hash;
     let is_too_old = |pod: &Member| {
         let native = set.parts().iter().any(|part| part.native && pod.image(part.name) != part.image);
