@@ -29,7 +29,7 @@ use kube::{Api, ResourceExt, runtime::watcher::Config};
 use serde_json::Value;
 
 use self::{memory::CloneSetMemories, observe::CloneSetObjects};
-use super::{Context, Registration, Runner, Started, handling, owned_text};
+use super::{Context, Registration, Runner, Started, handling, owned_text, pod_set::POD_WORKERS};
 use crate::{
     api::{
         apps::{
@@ -93,8 +93,6 @@ pub const REGISTRATION: Registration = Registration {
 };
 
 const NAME: &str = "cloneset-controller";
-/// Pods of large CloneSets that are looked after at the same time.
-const POD_WORKERS: usize = 24;
 /// Group and kind, as owner references name them.
 const KIND: (&str, &str) = (apps::GROUP, "CloneSet");
 
