@@ -26,18 +26,6 @@ use crate::{
     },
 };
 
-/// What came of something that was tried with one Pod.
-pub(super) enum Tried {
-    /// It was done.
-    Done,
-    /// It was not: it is not there, is being written by somebody else, or is as it should be.
-    Nothing,
-    /// It may not be done now. The room that it was to take is free.
-    Refused,
-    /// It cannot be done, with the reason. The room that it was to take is free.
-    Impossible(String),
-}
-
 impl Controller {
     /// Lets go of Pods that the selector does not match any more; see [`Self::adopt`] for others.
     pub(super) async fn release(&self, job: &CloneSetJob, seen: &CloneSetObjects) -> kube::Result<bool> {

@@ -9,10 +9,11 @@ use std::{
 use ring::rand::SecureRandom;
 use serde_json::{Value, json};
 
-use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved, apply::Tried};
+use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved};
 use crate::{
     api::{feature_gates::gate, labels},
-    budgets::refusals::{Refusals, Verdict},
+    budgets::refusals::Refusals,
+    controllers::pod_set::{Tried, kept_by_budgets, leaves_room, may_be_done},
     domain::{
         budgets::unavailable::Operation,
         kinds::clone_set::{
@@ -128,31 +129,29 @@ impl Controller {
             let tried = self.delete_or_announce(job, seen, &view, held, refusals).await;
             Ok::<_, Infallible>((charge, tried))
         };
-        let (mut changed, mut unsure, mut failure) = (false, false, None);
+        let (mut changed, mut has_acted, mut failure) = (false, false, None);
         loop {
             let wave = admitted(&mut left, &mut room);
             if wave.is_empty() {
                 break;
             }
             for (charge, tried) in each(wave, try_one).await.0 {
-                match tried {
-                    // The Pod is gone, whatever became of its claims.
-                    Ok((Tried::Done, left)) => (changed, failure) = (true, failure.or(left)),
-                    Ok((Tried::Refused | Tried::Impossible(_), _)) => room.leave(charge),
-                    Ok((Tried::Nothing, _)) => {}
-                    Err(error) => {
-                        match is_refusal(&error) {
-                            true => room.leave(charge),
-                            false => unsure = true,
-                        }
-                        failure = failure.or(Some(error));
-                    }
+                // The Pod is gone, whatever became of its claims.
+                let (tried, left) = match tried {
+                    Ok((tried, left)) => (Ok(tried), left),
+                    Err(error) => (Err(error), None),
+                };
+                if leaves_room(&tried) {
+                    room.leave(charge);
                 }
+                has_acted |= may_be_done(&tried);
+                changed |= matches!(tried, Ok(Tried::Done));
+                failure = failure.or(left).or(tried.err());
             }
         }
         pass.note(failure.map_or(Ok(changed), Err), |outcome| &mut outcome.scale_error);
         pass.next.again |= changed;
-        changed || unsure
+        has_acted
     }
 
     /// Deletes or announces a Pod. With what came of it, why claims of a Pod that was deleted are left.
@@ -168,18 +167,14 @@ impl Controller {
             true => steps::announced_deletion(&job.spec.lifecycle),
             false => Some(Operation::Delete),
         };
-        if let Some(operation) = asked {
-            match self.context.budgets.may_take(view, (operation, false), refusals).await {
-                Verdict::Yes => {}
-                Verdict::No => return Ok((Tried::Refused, None)),
-                Verdict::Undecided => return Ok((Tried::Nothing, None)),
-            }
+        if let Some(kept) = kept_by_budgets(&self.context.budgets, view, (asked, refusals), false).await {
+            return Ok((kept, None));
         }
         if !held {
             return Ok((Tried::Done, self.delete(job, view, seen).await?));
         }
         let done = self.move_to(job, view, State::PreparingDelete, false).await?;
-        Ok((if done { Tried::Done } else { Tried::Nothing }, None))
+        Ok((Tried::of(done), None))
     }
 
     /// Makes Pods: on the current revision, then on the update revision. Whether anything was done, and the first failure.

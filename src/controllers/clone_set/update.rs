@@ -4,11 +4,11 @@ use std::{convert::Infallible, sync::Arc};
 
 use serde_json::json;
 
-use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved, apply::Tried, observe::MARK};
+use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved, observe::MARK};
 use crate::{
     api::{feature_gates::gate, labels},
     budgets::refusals::Refusals,
-    controllers::pod_set::{self, InPlaceUpdate, kept_by_budgets},
+    controllers::pod_set::{InPlaceUpdate, Tried, kept_by_budgets, leaves_room, may_be_done},
     domain::{
         kinds::clone_set::{
             make,
@@ -22,7 +22,6 @@ use crate::{
     },
     k8s::{pod::PodView, revision},
     runtime::{
-        apply::is_refusal,
         in_place::Target,
         pass::AFTER_CONFLICT,
         pod_control::Part,
@@ -36,6 +35,16 @@ struct Work {
     charge: Option<Charge>,
     view: Arc<PodView>,
     step: Step,
+}
+
+/// What came of the step of one Pod.
+enum Begun {
+    /// It was tried.
+    Tried(Tried),
+    /// It is not due, or the Pod is as it is to be. Others do not get its room.
+    Nothing,
+    /// It cannot be done, with the reason. The room that it was to take is free.
+    Impossible(String),
 }
 
 impl Controller {
@@ -79,15 +88,14 @@ impl Controller {
             works.extend(
                 wave.iter().filter_map(|pod| work(pod, Some(Charge::of(pod)), updates.step(pod, &mut differences))),
             );
-            for (charge, tried) in each(std::mem::take(&mut works), begin).await.0 {
-                if tally.count(tried)
+            for (charge, begun) in each(std::mem::take(&mut works), begin).await.0 {
+                if tally.count(begun)
                     && let Some(charge) = charge
                 {
                     plan.room.leave(charge);
                 }
             }
-            // A pass that has begun something ends: room of Pods that became available meanwhile is used by the next one.
-            if tally.changed || tally.unsure {
+            if tally.is_over {
                 break;
             }
             wave = plan.next_wave(WAVE);
@@ -120,7 +128,7 @@ impl Controller {
         pass.note(tally.failure.map_or(Ok(tally.changed), Err), |outcome| &mut outcome.update_error);
     }
 
-    /// Carries out the step of one Pod. None: it is being written by another task, or has changed.
+    /// Carries out the step of one Pod.
     async fn begin(
         &self,
         job: &CloneSetJob,
@@ -128,15 +136,15 @@ impl Controller {
         view: &PodView,
         step: Step,
         refusals: &Refusals,
-    ) -> kube::Result<Option<Tried>> {
+    ) -> kube::Result<Begun> {
         let ask = match &step {
-            Step::Impossible(why) => return Ok(Some(Tried::Impossible(format!("Pod {} {why}", view.name())))),
-            Step::Wait => return Ok(Some(Tried::Nothing)),
+            Step::Impossible(why) => return Ok(Begun::Impossible(format!("Pod {} {why}", view.name()))),
+            Step::Wait => return Ok(Begun::Nothing),
             Step::CancelUpdate(_) => None,
             Step::Announce { ask, .. } => *ask,
             Step::InPlace { ask, .. } | Step::Recreate { ask } => Some(*ask),
         };
-        let Some(_held) = self.pods.hold(view) else { return Ok(None) };
+        let Some(_held) = self.pods.hold(view) else { return Ok(Begun::Tried(Tried::Nothing)) };
         let in_place = match &step {
             Step::InPlace { spec, .. } => Some(InPlaceUpdate {
                 writers: (&self.pods, &self.in_place),
@@ -153,14 +161,14 @@ impl Controller {
             if let Some(update) = &in_place
                 && let Some(kept) = update.kept(budgets, asked).await?
             {
-                return Ok(as_tried(kept));
+                return Ok(Begun::Tried(kept));
             }
             if let Some(kept) = kept_by_budgets(budgets, view, asked, dry_run).await {
-                return Ok(as_tried(kept));
+                return Ok(Begun::Tried(kept));
             }
         }
         if let Some(update) = in_place {
-            return update.begin().await.map(|begun| as_tried(pod_set::Tried::of(begun)));
+            return update.begin().await.map(|begun| Begun::Tried(Tried::of(begun)));
         }
         let done = match step {
             Step::CancelUpdate(state) => self.move_to(job, view, state, false).await?,
@@ -168,7 +176,7 @@ impl Controller {
             Step::Recreate { .. } => self.mark(job, view, target).await?,
             Step::InPlace { .. } | Step::Wait | Step::Impossible(_) => false,
         };
-        Ok(Some(if done { Tried::Done } else { Tried::Nothing }))
+        Ok(if done { Begun::Tried(Tried::Done) } else { Begun::Nothing })
     }
 
     /// Marks a Pod, so that the number of Pods takes it away within the limits, and notes for which revision.
@@ -198,22 +206,12 @@ impl Controller {
     }
 }
 
-/// What came of a step that is the same for other kinds. None: the Pod has changed, or is being written by another task.
-fn as_tried(tried: pod_set::Tried) -> Option<Tried> {
-    match tried {
-        pod_set::Tried::Done => Some(Tried::Done),
-        pod_set::Tried::Nothing => None,
-        pod_set::Tried::Refused => Some(Tried::Refused),
-        pod_set::Tried::Undecided => Some(Tried::Nothing),
-    }
-}
-
 /// What came of the updates of a pass.
 #[derive(Default)]
 struct Tally {
     changed: bool,
-    /// Something may have been done.
-    unsure: bool,
+    /// No further Pods are chosen.
+    is_over: bool,
     /// A Pod was being written by another task, or has changed.
     is_busy: bool,
     impossible: Option<String>,
@@ -222,23 +220,26 @@ struct Tally {
 
 impl Tally {
     /// True: the Pod stays as it is, and others may have its room.
-    fn count(&mut self, tried: kube::Result<Option<Tried>>) -> bool {
-        match tried {
-            Ok(None) => self.is_busy = true,
-            Ok(Some(Tried::Nothing)) => {}
-            Ok(Some(Tried::Done)) => self.changed = true,
-            Ok(Some(Tried::Refused)) => return true,
-            Ok(Some(Tried::Impossible(why))) => {
+    fn count(&mut self, begun: kube::Result<Begun>) -> bool {
+        let tried = match begun {
+            Ok(Begun::Tried(tried)) => Ok(tried),
+            Ok(Begun::Nothing) => return false,
+            Ok(Begun::Impossible(why)) => {
                 self.impossible.get_or_insert(why);
                 return true;
             }
+            Err(error) => Err(error),
+        };
+        self.is_over |= may_be_done(&tried);
+        let leaves_room = leaves_room(&tried);
+        match tried {
+            Ok(Tried::Done) => self.changed = true,
+            Ok(Tried::Nothing) => self.is_busy = true,
+            Ok(Tried::Refused | Tried::Undecided) => {}
             Err(error) => {
-                let is_refusal = is_refusal(&error);
-                self.unsure |= !is_refusal;
                 self.failure.get_or_insert(error);
-                return is_refusal;
             }
         }
-        false
+        leaves_room
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     domain::{budgets::unavailable::Operation, pod::inplace::UpdateSpec, workload::owner::OwnerRef},
     k8s::pod::PodView,
     runtime::{
+        apply::is_refusal,
         in_place::{InPlace, Target},
         pod_control::PodControl,
     },
@@ -31,6 +32,23 @@ impl Tried {
     /// Done, or nothing.
     pub fn of(done: bool) -> Self {
         if done { Self::Done } else { Self::Nothing }
+    }
+}
+
+/// Whether the room of a step that was tried is free for another Pod.
+pub fn leaves_room(tried: &kube::Result<Tried>) -> bool {
+    match tried {
+        Ok(tried) => *tried == Tried::Refused,
+        Err(error) => is_refusal(error),
+    }
+}
+
+/// Whether a step that was tried was done, or nobody knows whether it was. Then no further Pods are chosen to be updated in
+/// this pass: the next one uses the room of Pods that became available meanwhile.
+pub fn may_be_done(tried: &kube::Result<Tried>) -> bool {
+    match tried {
+        Ok(tried) => *tried == Tried::Done,
+        Err(error) => !is_refusal(error),
     }
 }
 
@@ -107,5 +125,32 @@ impl InPlaceUpdate<'_> {
         let (name, revision) = (self.view.name(), self.revision.0);
         let message = format!("failed to update pod {name} in-place(revision {revision}): {error}");
         self.writers.0.warning(self.owner, "FailedUpdatePodInPlace", &message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_refused_leaves_its_room_and_what_may_be_done_ends_the_choice() {
+        let failure = |code: u16| {
+            let status = json!({"code": code, "message": "no"});
+            Err(kube::Error::Api(Box::new(serde_json::from_value(status).unwrap())))
+        };
+        for (tried, leaves, may) in [
+            (Ok(Tried::Done), false, true),
+            (Ok(Tried::Nothing), false, false),
+            (Ok(Tried::Refused), true, false),
+            (Ok(Tried::Undecided), false, false),
+            (failure(403), true, false),
+            (failure(429), true, false),
+            (failure(500), false, true),
+            (Err(kube::Error::Service("lost".into())), false, true),
+        ] {
+            assert_eq!((leaves_room(&tried), may_be_done(&tried)), (leaves, may), "{tried:?}");
+        }
     }
 }

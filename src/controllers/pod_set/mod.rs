@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 pub use self::{
-    in_place::{InPlaceUpdate, Tried, kept_by_budgets},
+    in_place::{InPlaceUpdate, Tried, kept_by_budgets, leaves_room, may_be_done},
     metrics::{SetMetrics, Write},
     record::{SetStatus, words_cleared},
     single::{POD_WORKERS, Together},

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Common, Pass, PodSets, Together, Write,
-    in_place::{InPlaceUpdate, Tried, kept_by_budgets},
+    in_place::{InPlaceUpdate, Tried, kept_by_budgets, leaves_room, may_be_done},
 };
 use crate::{
     api::apps::lifecycle::Lifecycle,
@@ -70,34 +70,29 @@ pub trait Waves {
 
 impl Pass {
     /// Notes the outcome for candidates that found room, and returns those that find room next: refused ones leave theirs to
-    /// them. None follow once something was done, as the next pass uses the room of Pods that became available meanwhile, or
-    /// while it is not known whether a failed step was done.
+    /// them. None follow once something may have been done.
     pub fn next_wave<P: Waves>(
         &mut self,
         plan: &mut P,
         tried: Vec<(P::Candidate, kube::Result<Tried>)>,
     ) -> Vec<P::Candidate> {
-        let (mut changed, mut unsure) = (false, false);
+        let mut is_over = false;
         for (candidate, tried) in tried {
+            is_over |= may_be_done(&tried);
+            if leaves_room(&tried) {
+                plan.give_back(&candidate);
+            }
             match tried {
-                Ok(Tried::Done) => changed = true,
+                Ok(Tried::Done) => self.common.again = true,
                 Ok(Tried::Nothing) => self.common.look_after(Some(AFTER_CONFLICT)),
-                Ok(Tried::Refused) => plan.give_back(&candidate),
-                Ok(Tried::Undecided) => {}
-                Err(error) => {
-                    match is_refusal(&error) {
-                        true => plan.give_back(&candidate),
-                        false => unsure = true,
-                    }
-                    match P::creates(&candidate) {
-                        Some(what) => self.failed_to_create(&what, error),
-                        None => self.note(Err(error)),
-                    }
-                }
+                Ok(Tried::Refused | Tried::Undecided) => {}
+                Err(error) => match P::creates(&candidate) {
+                    Some(what) => self.failed_to_create(&what, error),
+                    None => self.note(Err(error)),
+                },
             }
         }
-        self.common.again |= changed;
-        if changed || unsure { Vec::new() } else { plan.wave() }
+        if is_over { Vec::new() } else { plan.wave() }
     }
 
     /// Takes note of steps that are tried whatever becomes of the others. True: a Pod may have gone out of service, and no store
