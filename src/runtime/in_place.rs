@@ -6,6 +6,7 @@
 //! one Pod at a time leaves service (`doubt`).
 
 mod doubt;
+mod refresh_all;
 
 use std::{
     sync::{Arc, Mutex},
@@ -16,6 +17,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use self::doubt::{Attempt, Doubts, is_silence};
+pub use self::refresh_all::AllRefreshed;
 use super::{
     apply::is_refusal,
     clock, lock,
@@ -158,7 +160,7 @@ impl InPlace {
     ///
     /// # Errors
     /// Those of the API server, but 404 and 409.
-    pub async fn refresh(
+    async fn refresh(
         &self,
         by: Refreshing<'_>,
         view: &PodView,

@@ -1,7 +1,5 @@
 //! Writes to one Pod: what is common to scaling, refreshing and updating.
 
-use std::sync::Arc;
-
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -11,19 +9,9 @@ use serde_json::json;
 use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved};
 use crate::{
     api::apps::clone_set::CloneSet,
-    domain::pod::{
-        lifecycle::State,
-        refresh::{self, Refresh},
-    },
-    k8s::{pod::PodView, selector::Selector, time::Now},
-    runtime::{
-        apply::code,
-        clock,
-        in_place::{Refreshed, Refreshing},
-        slow_start::each,
-        wake,
-        watches::ObjectKey,
-    },
+    domain::pod::lifecycle::State,
+    k8s::{pod::PodView, selector::Selector},
+    runtime::{apply::code, in_place::Refreshing, wake},
 };
 
 impl Controller {
@@ -73,55 +61,17 @@ impl Controller {
         seen: &CloneSetObjects,
         pass: &mut Pass,
     ) {
-        let now = clock::now();
         let by = Refreshing { owner: &job.owner, lifecycle: job.spec.hooks(), update_revision: &resolved.update };
         let generation = job.clone_set.metadata.generation.unwrap_or_default();
         // Beside the pass they are refreshed by the revision of this spec, if that is known.
         let singly =
             !wake::pause(seen.views.len()).is_zero() && self.memories.update_revision(&job.key, generation).is_some();
-        let mut work = Vec::new();
-        for view in &seen.views {
-            match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {
-                Refresh::Nothing => {}
-                Refresh::Wait { after, for_what } => {
-                    tracing::debug!(pod = view.name(), for_what, "waits");
-                    pass.next.look_after(after);
-                }
-                // What one Pod needs for itself does not hold up the pass.
-                Refresh::Status(_) if singly => self.pod_queue.add(ObjectKey::of(view.as_ref())),
-                needed => work.push((view.clone(), needed)),
-            }
-        }
-        let (done, failure) = each(work, |(view, needed): (Arc<PodView>, Refresh)| async move {
-            self.refresh_one(&job.key, by, &view, needed, now).await
-        })
-        .await;
-        let mut written = false;
-        for done in done {
-            match done {
-                Refreshed::Written => written = true,
-                Refreshed::Nothing => {}
-                Refreshed::Later(after) => pass.next.look_after(Some(after)),
-                Refreshed::Waits(waiting) => pass.next.look_after(waiting.look),
-            }
-        }
-        pass.note(failure.map_or(Ok(written), Err), |outcome| &mut outcome.update_error);
-    }
-
-    pub(super) async fn refresh_one(
-        &self,
-        key: &ObjectKey,
-        by: Refreshing<'_>,
-        view: &Arc<PodView>,
-        needed: Refresh,
-        now: Now,
-    ) -> kube::Result<Refreshed> {
-        let waits_in = self.memories.waits_in(key, view.uid());
-        let refreshed = self.in_place.refresh(by, view, needed, waits_in.as_deref(), now).await?;
-        if let Refreshed::Waits(waiting) = &refreshed {
-            self.memories.keep_waiting(key, view.uid(), &waiting.version);
-        }
-        Ok(refreshed)
+        let beside = singly.then_some(&*self.pod_queue);
+        let waits_in = |uid: &str| self.memories.waits_in(&job.key, uid);
+        let all = self.in_place.refresh_all(seen.views.iter(), |_: &PodView| by, waits_in, beside).await;
+        self.memories.keep_waiting(&job.key, all.waits);
+        pass.next.look_after(all.look);
+        pass.note(all.failure.map_or(Ok(all.written), Err), |outcome| &mut outcome.update_error);
     }
 
     /// Drops names from `podsToDelete` whose Pods are gone. Only if the list is still the one we looked at.

@@ -82,8 +82,9 @@ impl CloneSetMemories {
         self.0.with(key, |memory| memory.looked_at.get(uid).cloned()).flatten()
     }
 
-    pub(super) fn keep_waiting(&self, key: &ObjectKey, uid: &str, version: &str) {
-        self.0.with(key, |memory| memory.looked_at.insert(uid.to_owned(), version.to_owned()));
+    /// Pods that were looked at as a whole and have to wait, each with its UID and its version.
+    pub(super) fn keep_waiting(&self, key: &ObjectKey, waits: Vec<(String, String)>) {
+        self.0.with(key, |memory| memory.looked_at.extend(waits));
     }
 
     pub(super) fn forget_waiting(&self, key: &ObjectKey) {

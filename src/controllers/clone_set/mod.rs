@@ -47,7 +47,7 @@ use crate::{
             spec::Spec,
             status::{self, Outcome},
         },
-        pod::refresh::{self, Refresh},
+        pod::refresh,
         workload::owner::OwnerRef,
     },
     k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector},
@@ -244,14 +244,9 @@ impl Controller {
         let Some(clone_set) = self.clone_sets.get(&owner).filter(is_its_own) else { return Ok(Requeue::Await) };
         let generation = clone_set.metadata.generation.unwrap_or_default();
         let Some(update) = self.memories.update_revision(&owner, generation) else { return Ok(Requeue::Await) };
-        let now = clock::now();
-        let lifecycle = Spec::hooks_of(&clone_set);
-        let needed = refresh::refresh(&pod, None, lifecycle, &update, now);
-        if !matches!(needed, Refresh::Status(_)) {
-            return Ok(Requeue::Await);
-        }
-        let by = Refreshing { owner: &make::owner(&clone_set), lifecycle, update_revision: &update };
-        match self.refresh_one(&owner, by, &pod, needed, now).await? {
+        let set = make::owner(&clone_set);
+        let by = Refreshing { owner: &set, lifecycle: Spec::hooks_of(&clone_set), update_revision: &update };
+        match self.in_place.refresh_status(by, &pod).await? {
             Refreshed::Written => {
                 self.wake(&owner, None);
                 Ok(Requeue::After(Duration::ZERO))

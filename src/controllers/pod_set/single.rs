@@ -7,13 +7,9 @@ use kube::Resource;
 use super::{Common, PodSets};
 use crate::{
     api::{apps, apps::lifecycle::Lifecycle},
-    domain::{
-        pod::refresh::{self, Refresh},
-        workload::owner::OwnerRef,
-    },
+    domain::{pod::refresh, workload::owner::OwnerRef},
     k8s::pod::PodView,
     runtime::{
-        clock,
         in_place::{Refreshed, Refreshing},
         queue::{Queue, Requeue},
         slow_start, wake,
@@ -113,14 +109,9 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         if !by.owner.controls(&pod) || !sets.get(&owner).is_some_and(is_as_seen) {
             return Ok(Requeue::Await);
         }
-        let now = clock::now();
-        let needed = refresh::refresh(&pod, None, by.lifecycle.as_ref(), &by.update_revision, now);
-        if !matches!(needed, Refresh::Status(_)) {
-            return Ok(Requeue::Await);
-        }
         let by =
             Refreshing { owner: &by.owner, lifecycle: by.lifecycle.as_ref(), update_revision: &by.update_revision };
-        match self.in_place.refresh(by, &pod, needed, None, now).await? {
+        match self.in_place.refresh_status(by, &pod).await? {
             Refreshed::Written => {
                 self.wake(queue, &owner, None);
                 Ok(Requeue::After(Duration::ZERO))

@@ -14,20 +14,16 @@ use crate::{
     budgets::refusals::Refusals,
     domain::{
         budgets::unavailable::Operation,
-        pod::{
-            lifecycle::{self, State},
-            refresh::{self, Refresh},
-        },
+        pod::lifecycle::{self, State},
         workload::{owner::OwnerRef, steps::PodAction},
     },
     k8s::pod::PodView,
     runtime::{
         apply::{code, is_refusal, namespace_is_ending},
-        clock,
-        in_place::{Refreshed, Refreshing, Target, Waiting},
+        in_place::{Refreshing, Target},
         pass::AFTER_CONFLICT,
         pod_control::Part,
-        slow_start::{each, slow_start},
+        slow_start::slow_start,
         watches::ObjectKey,
     },
 };
@@ -127,41 +123,15 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         (together, by): (Together<'a>, impl Fn(&PodView) -> Refreshing<'a>),
         pass: &mut Pass,
     ) -> bool {
-        let now = clock::now();
-        let by = &by;
-        let singly = self.refreshes_singly(key, &together);
-        let mut work: Vec<(Arc<PodView>, Refresh)> = Vec::new();
-        for view in views.filter(|view| view.is_active()) {
-            let by = by(view);
-            match refresh::refresh(view, None, by.lifecycle, by.update_revision, now) {
-                Refresh::Nothing => {}
-                Refresh::Wait { after, .. } => pass.common.look_after(after),
-                Refresh::Status(_) if singly => self.pod_queue.add(ObjectKey::of(view.as_ref())),
-                needed => work.push((view.clone(), needed)),
-            }
-        }
-        let (done, failure) = each(work, |(view, needed)| async move {
-            let waits_in = self.with(key, |memory| memory.waits_in.get(view.uid()).cloned());
-            let refreshed = self.in_place.refresh(by(&view), &view, needed, waits_in.as_deref(), now).await?;
-            Ok::<_, kube::Error>((view, refreshed))
-        })
-        .await;
-        let mut written = false;
-        for (view, done) in done {
-            match done {
-                Refreshed::Written => written = true,
-                Refreshed::Nothing => {}
-                Refreshed::Later(after) => pass.common.look_after(Some(after)),
-                Refreshed::Waits(Waiting { version, look }) => {
-                    self.with(key, |memory| drop(memory.waits_in.insert(view.uid().to_owned(), version)));
-                    pass.common.look_after(look);
-                }
-            }
-        }
-        if let Some(error) = failure {
+        let beside = self.refreshes_singly(key, &together).then_some(&*self.pod_queue);
+        let waits_in = |uid: &str| self.with(key, |memory| memory.waits_in.get(uid).cloned());
+        let all = self.in_place.refresh_all(views, by, waits_in, beside).await;
+        self.with(key, |memory| memory.waits_in.extend(all.waits));
+        pass.common.look_after(all.look);
+        if let Some(error) = all.failure {
             pass.note(Err(error));
         }
-        written
+        all.written
     }
 
     /// The same while nothing else can be done for a set: a Pod whose update in place has begun would stay out of service. No
