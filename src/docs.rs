@@ -623,6 +623,7 @@ const HAND_ON: [&str; 9] = [
 /// Files whose events have reasons that are no literals there, each with the items, by file and how they begin, that hold
 /// these reasons. What [`HAND_ON`] finds needs none.
 const REASONS_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
+    ("src/budgets/refusals.rs", &[("src/budgets/refusals.rs", "const WAITS_FOR_BUDGET:")]),
     ("src/controllers/advanced_cron_job/apply.rs", &[("src/domain/kinds/cron_job/spec.rs", "pub fn reason(")]),
     ("src/controllers/broadcast_job/record.rs", &[("src/domain/kinds/broadcast_job/plan.rs", "fn failure(")]),
     ("src/controllers/container_recreate_request/pod_spec.rs", &[("src/domain/node/recreate/mod.rs", "pub fn news<")]),
@@ -646,7 +647,6 @@ const REASONS_ELSEWHERE: &[(&str, &[(&str, &str)])] = &[
             ("src/domain/kinds/image_jobs/job.rs", "const PAUSED:"),
         ],
     ),
-    ("src/controllers/pod_set/mod.rs", &[("src/controllers/pod_set/mod.rs", "pub fn kept(")]),
     ("src/controllers/pod_set/record.rs", &[]),
     (
         "src/controllers/resource_distribution/mod.rs",

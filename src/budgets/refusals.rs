@@ -10,10 +10,18 @@ use std::{
 
 use super::{Budgets, Refusal};
 use crate::{
-    domain::budgets::unavailable::Operation,
+    domain::{budgets::unavailable::Operation, workload::owner::OwnerRef},
     k8s::pod::PodView,
-    runtime::{lock, watches::ObjectKey},
+    runtime::{
+        lock,
+        pass::{AFTER_REFUSAL, Pass},
+        pod_control::PodControl,
+        watches::ObjectKey,
+    },
 };
+
+/// The reason of events and conditions of a workload that has Pods which budgets keep in service.
+pub const WAITS_FOR_BUDGET: &str = "WaitsForBudget";
 
 /// The refusals of budgets in one pass.
 #[derive(Default)]
@@ -51,6 +59,32 @@ impl Refusals {
     /// The first Pod that was refused, and why.
     pub fn first(&self) -> Option<(ObjectKey, String)> {
         lock(&self.first).clone()
+    }
+
+    /// Why the first Pod that was refused stays in service, in words.
+    pub fn kept(&self) -> Option<String> {
+        let (pod, why) = self.first()?;
+        Some(format!("Pod {} stays in service for now: {why}", pod.name))
+    }
+
+    /// At the end of a pass over a workload: emits an event for the first Pod that a budget keeps, when none was kept before,
+    /// and looks again soon. `remember` notes whether one is kept, and returns what was noted before; None: nothing is
+    /// remembered of the workload.
+    pub fn report(
+        &self,
+        (pods, owner): (&PodControl, &OwnerRef),
+        pass: &mut Pass,
+        remember: impl FnOnce(bool) -> Option<bool>,
+    ) {
+        if !self.has_wanted() {
+            return;
+        }
+        let kept = self.kept();
+        pass.look_after(kept.is_some().then_some(AFTER_REFUSAL));
+        let before = remember(kept.is_some());
+        if let Some(message) = kept.filter(|_| before == Some(false)) {
+            pods.warning(owner, WAITS_FOR_BUDGET, &message);
+        }
     }
 }
 

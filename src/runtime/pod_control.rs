@@ -256,7 +256,8 @@ impl PodControl {
         }
     }
 
-    /// Makes a workload the controller of a Pod that nobody controls. False: it cannot be adopted now.
+    /// Makes a workload the controller of a Pod that nobody controls and that its selector matches. An event says so. False: it
+    /// cannot be adopted now.
     ///
     /// # Errors
     /// Those of the API server, but 404 and 409.
@@ -266,16 +267,27 @@ impl PodControl {
         }
         let patch = json!({"metadata": {"resourceVersion": pod.resource_version(),
             "ownerReferences": [owner.controller()]}});
-        self.try_patch(pod, Part::Whole, &patch).await.map(|done| done.is_some())
+        let adopted = self.try_patch(pod, Part::Whole, &patch).await?.is_some();
+        if adopted {
+            let message = format!("Pod {} matches the selector and had no controller", pod.name());
+            self.normal(owner, "Adopted", &message);
+        }
+        Ok(adopted)
     }
 
-    /// Takes a workload off the owners of a Pod.
+    /// Takes a workload off the owners of a Pod that its selector does not match any more. An event says so. False: it is gone,
+    /// or another one has its name, which the store shows by now.
     ///
     /// # Errors
-    /// Those of the API server.
-    pub async fn release(&self, owner: &OwnerRef, pod: &PodView) -> kube::Result<()> {
+    /// Those of the API server, but 404 and 409.
+    pub async fn release(&self, owner: &OwnerRef, pod: &PodView) -> kube::Result<bool> {
         let patch = json!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}});
-        self.patch(pod, Part::Whole, patch).await.map(drop)
+        let released = self.try_patch(pod, Part::Whole, &patch).await?.is_some();
+        if released {
+            let message = format!("Pod {} no longer matches the selector", pod.name());
+            self.normal(owner, "Released", &message);
+        }
+        Ok(released)
     }
 
     /// An event about a workload that something was done.
@@ -299,4 +311,29 @@ impl PodControl {
 /// It is not what was asked for.
 pub fn decoded<T: DeserializeOwned>(text: &str) -> kube::Result<T> {
     serde_json::from_str(text).map_err(kube::Error::SerdeError)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+    use crate::runtime::fake_api;
+
+    #[tokio::test]
+    async fn a_pod_that_is_gone_or_has_a_namesake_is_not_released_and_that_is_no_failure() {
+        let owner = OwnerRef { namespace: "ns".into(), uid: "u".into(), ..OwnerRef::default() };
+        let pod = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "p", "resourceVersion": "1"}});
+        let view: PodView = serde_json::from_value(pod.clone()).unwrap();
+        for (code, want) in [(200, Some(true)), (404, Some(false)), (409, Some(false)), (403, None)] {
+            let (answer, there) = (json!({"status": "Failure", "code": code, "message": "no"}), pod.clone());
+            let client = fake_api::answering(move |parts, _| match parts.method == "PATCH" && code != 200 {
+                true => (code, answer.clone()),
+                false => (200, there.clone()),
+            });
+            let (events, _) = Recorder::new(client.clone(), "test", "", Counter::default());
+            let control = PodControl::new(client, Store::new([]), events);
+            assert_eq!(control.release(&owner, &view).await.ok(), want, "{code}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ impl Controller {
             self.memories.keep_searched(key);
         }
         let pods = self.orphaned_pods(&adoption, &key.namespace);
-        let (mut done, failure) = each(pods, |pod| async move { self.adopt_pod(owner, &pod).await }).await;
+        let (mut done, failure) = each(pods, |pod| async move { self.pods.adopt(owner, &pod).await }).await;
         let claims = self.orphaned_claims(clone_set, &adoption, &key.namespace);
         let (of_claims, failure_of_claims) =
             each(claims, |claim| async move { self.adopt_claim(owner, &claim).await }).await;
@@ -76,15 +76,6 @@ impl Controller {
             claims.retain(|claim| adoption.takes_claim(claim, &instances));
         }
         claims
-    }
-
-    async fn adopt_pod(&self, owner: &OwnerRef, pod: &PodView) -> kube::Result<bool> {
-        let adopted = self.pods.adopt(owner, pod).await?;
-        if adopted {
-            let message = format!("Pod {} matches the selector and had no controller", pod.name());
-            self.pods.normal(owner, "Adopted", &message);
-        }
-        Ok(adopted)
     }
 
     async fn adopt_claim(&self, owner: &OwnerRef, claim: &ClaimView) -> kube::Result<bool> {

@@ -22,24 +22,15 @@ impl Controller {
             // Nobody could say which Pods are meant: admission refuses it, and letting go of all would be worst.
             _ => return Ok(false),
         };
-        let owner = &job.owner;
-        let (mut released, mut failure) = (false, None);
+        let (mut has_written, mut failure) = (false, None);
         for pod in seen.views.iter().filter(|pod| !selector.matches(&pod.labels)) {
-            match self.pods.release(owner, pod).await {
-                Ok(()) => {
-                    let message = format!("Pod {} no longer matches the selector", pod.name());
-                    self.pods.normal(owner, "Released", &message);
-                }
-                // It is gone, or another one has its name, which the store shows by now.
-                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
-                Err(error) => {
-                    failure = failure.or(Some(error));
-                    continue;
-                }
+            match self.pods.release(&job.owner, pod).await {
+                // Released or gone: the store has changed.
+                Ok(_) => has_written = true,
+                Err(error) => failure = failure.or(Some(error)),
             }
-            released = true;
         }
-        failure.map_or(Ok(released), Err)
+        failure.map_or(Ok(has_written), Err)
     }
 
     /// Moves a Pod to another state: for most of them it waits for its hook there.

@@ -15,7 +15,6 @@ mod apply;
 mod memory;
 mod observe;
 mod pre_download;
-mod refusals;
 mod revisions;
 mod scale;
 #[cfg(test)]
@@ -348,7 +347,8 @@ impl Controller {
                 seen = self.see_writes(job, seen, pass);
                 self.update(job, resolved, &seen, pass).await;
             }
-            self.report_refusals(job, pass);
+            let remember = |kept| self.memories.replace_refused(&job.key, kept);
+            pass.refusals.report((&self.pods, &job.owner), &mut pass.next, remember);
         } else {
             // What a single Pod needs by itself is done all the same, or it would stay out of service.
             self.refresh_all(job, resolved, &seen, pass).await;
@@ -425,10 +425,7 @@ impl Controller {
         let (clone_set, spec) = (&*job.clone_set, &job.spec);
         let selector = selector::text_of(&spec.selector);
         let revisions = (resolved.current.as_str(), resolved.update.as_str());
-        let outcome = Outcome {
-            kept: pass.refusals.first().map(|(pod, why)| refusals::kept(&pod.name, &why)),
-            ..pass.outcome.clone()
-        };
+        let outcome = Outcome { kept: pass.refusals.kept(), ..pass.outcome.clone() };
         let terminating = seen.inactive.iter().filter(|pod| pod.is_deleting()).count();
         let pods = (seen.pods.as_slice(), terminating);
         let (mut wanted, requeue) = status::status((clone_set, spec), pods, revisions, selector, &outcome, now.wall);

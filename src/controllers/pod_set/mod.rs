@@ -1,6 +1,7 @@
 //! What the controllers of StatefulSets and DaemonSets do alike in a pass: step aside for the built-in object, adopt and
 //! release Pods, bring each Pod's own state up to date, try steps within the limits, report refusals, write the status.
-//! What differs, the rules above all, is in the folder of each kind. CloneSets share the update of one Pod in place.
+//! What differs, the rules above all, is in the folder of each kind. CloneSets share the update of one Pod in place and what
+//! follows from the outcome of a step (`in_place.rs`).
 
 mod in_place;
 mod metrics;
@@ -24,7 +25,7 @@ pub use self::{
 };
 use super::{BY_CONTROLLER, BY_NAMESPACE, Context, owned_text};
 use crate::{
-    budgets::refusals::Refusals,
+    budgets::refusals::{Refusals, WAITS_FOR_BUDGET},
     domain::workload::{owner::OwnerRef, status::Progress, steps::Wait},
     k8s::{path, pod::PodView, selector::Selector},
     runtime::{
@@ -263,11 +264,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 continue;
             }
             match self.pods.release(owner, &pod).await {
-                Ok(()) => {
-                    let message = format!("Pod {} no longer matches the selector", pod.name());
-                    self.pods.normal(owner, "Released", &message);
-                }
-                Err(error) if matches!(code(&error), Some(404 | 409)) => pass.common.again = true,
+                // The store shows something else by now.
+                Ok(released) => pass.common.again |= !released,
                 Err(error) => pass.note(Err(error)),
             }
         }
@@ -281,10 +279,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         });
         for orphan in orphans {
             match self.pods.adopt(owner, &orphan).await {
-                Ok(true) => {
-                    let message = format!("Pod {} matches the selector and had no controller", orphan.name());
-                    self.pods.normal(owner, "Adopted", &message);
-                }
+                Ok(true) => {}
                 // It cannot be adopted now: nothing may ever change in it, so it is looked for again.
                 Ok(false) => {
                     self.search_again(key);
@@ -305,15 +300,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
 
     /// Emits an event for the first Pod that a budget keeps, when none was kept before, and looks again soon.
     pub fn report_refusals(&self, key: &ObjectKey, owner: &OwnerRef, pass: &mut Pass) {
-        if !pass.refusals.has_wanted() {
-            return;
-        }
-        let kept = pass.kept();
-        pass.common.look_after(kept.is_some().then_some(AFTER_REFUSAL));
-        let before = self.with(key, |memory| Some(std::mem::replace(&mut memory.is_refused, kept.is_some())));
-        if let Some(wait) = kept.filter(|_| before == Some(false)) {
-            self.pods.warning(owner, wait.reason, &wait.message);
-        }
+        let remember = |kept| self.with(key, |memory| Some(std::mem::replace(&mut memory.is_refused, kept)));
+        pass.refusals.report((&self.pods, owner), &mut pass.common, remember);
     }
 }
 
@@ -346,7 +334,6 @@ impl Pass {
 
     /// What is waited for, if a budget keeps a Pod.
     pub fn kept(&self) -> Option<Wait> {
-        let (pod, why) = self.refusals.first()?;
-        Some(Wait { reason: "WaitsForBudget", message: format!("Pod {} stays in service for now: {why}", pod.name) })
+        self.refusals.kept().map(|message| Wait { reason: WAITS_FOR_BUDGET, message })
     }
 }

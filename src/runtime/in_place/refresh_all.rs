@@ -25,7 +25,8 @@ pub struct AllRefreshed {
 impl InPlace {
     /// Brings each active Pod's own state up to date: its gates, its lifecycle state, the next batch of its update. `by` is by
     /// what a Pod is refreshed, `waits_in` the version in which the Pod with a UID was read as a whole before and had to wait.
-    /// A Pod that needs nothing but a write of its status goes into the queue `beside`, if there is one: the pass is not held up.
+    /// A Pod that needs nothing but a write of its status goes into the queue `beside`, if there is one, and the pass does not
+    /// wait for it.
     pub async fn refresh_all<'a>(
         &self,
         views: impl Iterator<Item = &'a Arc<PodView>>,
