@@ -112,9 +112,11 @@ mod tests {
         pod
     }
 
+    type Asked = Arc<Mutex<Vec<String>>>;
+
     /// What the API server is asked, a writer, and these Pods as its store has them.
-    fn world(pods: &[Value]) -> (Arc<Mutex<Vec<String>>>, InPlace, Vec<Arc<PodView>>) {
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    fn world(pods: &[Value]) -> (Asked, InPlace, Vec<Arc<PodView>>) {
+        let asked = Asked::default();
         let (seen, all) = (asked.clone(), pods.to_vec());
         let client = fake_api::answering(move |parts, _| {
             let name = parts.uri.path().split('/').nth(6).unwrap();
