@@ -226,8 +226,12 @@ impl Controller {
             if !ends(&name) {
                 return name;
             }
-            self.next_name(job, node);
             made += 1;
+            // The watch may have counted the same Pod meanwhile.
+            self.common.memories.with(&job.key, |memory| {
+                let counted = Arc::make_mut(&mut memory.made).entry(node.into()).or_default();
+                *counted = made.max(*counted);
+            });
         }
     }
 

@@ -1068,6 +1068,28 @@ async fn a_pod_has_another_name_than_the_one_before_it_also_if_an_earlier_manage
     }
 }
 
+/// An update in place changes the revision in the label, and not the name.
+#[tokio::test(start_paused = true)]
+async fn after_a_roll_back_a_pod_has_another_name_than_the_one_that_an_earlier_manager_updated_in_place() {
+    let before = World::with_nodes(&["a"]);
+    let strategy = |way: &str| json!({"rollingUpdate": {"rollingUpdateType": way}});
+    before.apply(json!({"updateStrategy": strategy("InPlaceIfPossible")}));
+    before.settle().await;
+    let name = before.pods()[0]["metadata"]["name"].clone();
+    before.image("i:2");
+    before.settle().await;
+    before.everywhere("i:2", &["a"]);
+    assert_eq!(before.pods()[0]["metadata"]["name"], name);
+    let world = World::of(before.server.clone());
+    world.node("a", json!({}));
+    world.settle().await;
+    world.apply(json!({"updateStrategy": strategy("Standard")}));
+    world.image("i:1");
+    world.settle().await;
+    world.everywhere("i:1", &["a"]);
+    assert_ne!(world.pods()[0]["metadata"]["name"], name);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_pod_of_an_earlier_manager_is_replaced_by_one_of_another_name_before_a_watch_says_that_it_is_gone() {
     let (world, name) = made_by_an_earlier_manager(json!({})).await;

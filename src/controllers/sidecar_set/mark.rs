@@ -31,6 +31,9 @@ const QUIET: Duration = Duration::from_secs(2);
 /// How long they wait for that at the most, and between two tries of one that could not be written.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// Conditions of a pass that take longer than this let the status go first for a while.
+const SLOW: Duration = Duration::from_secs(2);
+
 /// What is remembered of the conditions of a SidecarSet's Pods. Monotonic times.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Marks {
@@ -40,13 +43,16 @@ pub(super) struct Marks {
     since: Option<Duration>,
     /// When the last one could not be written.
     failed: Option<Duration>,
+    /// When those of a pass took longer than [`SLOW`] the last time.
+    slow: Option<Duration>,
 }
 
 impl Marks {
-    /// Whether those of so many Pods come before the status. It does not wait for them after one could not be written: to
-    /// find that out may have taken long.
+    /// Whether those of so many Pods come before the status. It does not wait for them after one could not be written, to
+    /// find which out may have taken long, or after they were slow.
     fn come_first(self, pods: usize, now: Duration) -> bool {
-        pods < MANY && self.pause(now).is_zero()
+        let is_slow = self.slow.is_some_and(|slow| now.saturating_sub(slow) < LONGEST);
+        pods < MANY && self.pause(now).is_zero() && !is_slow
     }
 
     /// How long the conditions of so many Pods are to wait still.
@@ -105,7 +111,12 @@ impl Controller {
             };
             Ok::<_, Infallible>((name, written))
         });
-        for (name, written) in tried.await.0 {
+        let tried = tried.await.0;
+        let ended = clock::now().mono;
+        if ended.saturating_sub(now) > SLOW {
+            self.memories.with(&job.key, |memory| memory.marks.slow = Some(ended));
+        }
+        for (name, written) in tried {
             let turn = Turn::Mark(name);
             match written {
                 Ok(true) => drop(self.memories.with(&job.key, |memory| memory.turns.done(&turn))),
@@ -158,13 +169,15 @@ mod tests {
             (at(34), at(5), 34, 1),
             (at(35), at(5), 35, 0),
         ] {
-            let marks = Marks { updated, since, failed: None };
+            let marks = Marks { updated, since, ..Marks::default() };
             assert_eq!(marks.wait(MANY, second * now), second * wait, "{updated:?} {now}");
             assert_eq!(marks.wait(MANY - 1, second * now), Duration::ZERO, "{updated:?} {now}");
         }
         let failed = Marks { failed: at(5), ..Marks::default() };
         assert_eq!([5, 25, 35].map(|now| failed.pause(second * now)), [30, 10, 0].map(|left| second * left));
         assert_eq!([5, 34, 35].map(|now| failed.come_first(MANY - 1, second * now)), [false, false, true]);
+        let slow = Marks { slow: at(5), ..Marks::default() };
+        assert_eq!([5, 34, 35].map(|now| slow.come_first(MANY - 1, second * now)), [false, false, true]);
         assert_eq!([MANY - 1, MANY].map(|pods| Marks::default().come_first(pods, second)), [true, false]);
     }
 }

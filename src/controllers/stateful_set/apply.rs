@@ -47,6 +47,9 @@ impl Waves for Plan {
 
     fn give_back(&mut self, candidate: &Candidate) {
         self.room.leave(candidate.charge);
+        if candidate.has_turn {
+            self.room.keep_turn(candidate.charge);
+        }
     }
 
     fn creates(_: &Candidate) -> Option<String> {

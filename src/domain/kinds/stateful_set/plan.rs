@@ -203,6 +203,7 @@ impl Plan {
     pub fn next_wave(&mut self, most: usize) -> Vec<Candidate> {
         let mut wave = Vec::new();
         let mut left = Vec::new();
+        self.room.begin_wave();
         for candidate in std::mem::take(&mut self.candidates) {
             let is_asked = wave.len() < most;
             if is_asked && self.room.enter(candidate.charge) {
@@ -210,7 +211,7 @@ impl Plan {
                 continue;
             }
             if is_asked && candidate.has_turn {
-                self.room.keep_turn(candidate.charge);
+                self.room.await_turn(candidate.charge);
             }
             left.push(candidate);
         }

@@ -37,6 +37,8 @@ pub struct Room {
     /// In strict order a Pod in service that stays keeps those behind it from going before it.
     is_ordered: bool,
     is_closed: bool,
+    /// The same until the next wave, for one that has found no room: another may leave it some.
+    is_awaited: bool,
 }
 
 impl Room {
@@ -60,8 +62,8 @@ impl Room {
     pub fn enter(&mut self, charge: Charge) -> bool {
         let fits = match charge {
             Charge::Down => true,
-            Charge::NotYetAvailable => !self.is_closed && self.down < self.limit,
-            Charge::Available => !self.is_closed && self.unavailable < self.limit,
+            Charge::NotYetAvailable => self.is_open() && self.down < self.limit,
+            Charge::Available => self.is_open() && self.unavailable < self.limit,
         };
         if fits {
             self.add(charge, 1);
@@ -72,13 +74,26 @@ impl Room {
     /// A Pod that was let in stays in service after all.
     pub fn leave(&mut self, charge: Charge) {
         self.add(charge, -1);
-        self.keep_turn(charge);
     }
 
     /// A Pod stays in service although it is its turn. This is no deadlock: Pods that are down go all the same, and
     /// what takes the room is down, or becomes available with time.
     pub fn keep_turn(&mut self, charge: Charge) {
         self.is_closed |= self.is_ordered && charge > Charge::Down;
+    }
+
+    /// The same in this wave, for a Pod that has found no room.
+    pub fn await_turn(&mut self, charge: Charge) {
+        self.is_awaited |= self.is_ordered && charge > Charge::Down;
+    }
+
+    /// All find their places anew.
+    pub fn begin_wave(&mut self) {
+        self.is_awaited = false;
+    }
+
+    fn is_open(self) -> bool {
+        !self.is_closed && !self.is_awaited
     }
 
     fn add(&mut self, charge: Charge, number: i32) {
@@ -119,6 +134,7 @@ mod tests {
             let mut room = room(&[Some(pod(0)), Some(pod(1))], 1, is_ordered);
             assert!(room.enter(Available) && !room.enter(Available));
             room.leave(Available);
+            room.keep_turn(Available);
             assert_eq!((room.enter(Available), room.enter(Down)), (next, true));
         }
     }
@@ -129,7 +145,7 @@ mod tests {
         for (is_ordered, next) in [(false, true), (true, false)] {
             let mut room = room(&[Some(pod(0)), Some(fresh.clone())], 1, is_ordered);
             assert!(!room.enter(Available));
-            room.keep_turn(Available);
+            room.await_turn(Available);
             assert_eq!((room.enter(NotYetAvailable), room.enter(Down)), (next, true));
         }
     }

@@ -536,6 +536,17 @@ fn in_strict_order_a_pod_that_is_not_available_yet_waits_for_its_turn() {
     assert_eq!(texts(&[old(0), fresh(old(1), 7), leader]), ["delete web-1"], "by the annotation it is its turn");
 }
 
+#[test]
+fn in_strict_order_a_marked_pod_that_a_budget_keeps_leaves_its_room_to_others() {
+    let pods = [specified(old(0)), old(1), old(2)];
+    let mut plan = planned(&spec(json!({"ordered": true})), &pods, &BTreeMap::new());
+    let kept = plan.next_wave(9).remove(0);
+    assert_eq!((text(&kept.action), kept.has_turn), ("delete web-0".to_owned(), false));
+    plan.room.leave(kept.charge);
+    let next: Vec<String> = plan.next_wave(9).iter().map(|next| text(&next.action)).collect();
+    assert_eq!(next, ["delete web-2"]);
+}
+
 /// No deadlock: an update goes on, or it waits for time, or for a Pod that is down although it is updated.
 #[test]
 fn in_strict_order_an_update_goes_on_or_waits_for_time_or_for_a_broken_new_pod() {
