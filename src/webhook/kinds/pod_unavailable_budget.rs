@@ -96,7 +96,8 @@ pub fn check(gates: &FeatureGates, object: &Value, old: Option<&Value>) -> Resul
         && let Some(given) = object.pointer("/spec/selector").filter(|given| !given.is_null())
         && let Ok(given) = serde_json::from_value::<LabelSelector>(given.clone())
     {
-        let problems = selector::problems(&given, "spec.selector");
+        // The definition refuses an empty one.
+        let problems = selector::term_problems(&given, "spec.selector");
         causes.extend(problems.into_iter().map(|InvalidField { field, why }| Cause { field, message: why }));
     }
     if causes.is_empty() { Ok(()) } else { Err(Denied::invalid(causes)) }
