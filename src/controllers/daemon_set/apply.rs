@@ -1,9 +1,6 @@
 //! Carries a plan out. The only writer of Pods; decides nothing but what a refusal means.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex},
-};
+use std::{convert::Infallible, sync::Mutex};
 
 use serde_json::json;
 
@@ -228,17 +225,12 @@ impl Controller {
             }
             made += 1;
             // The watch may have counted the same Pod meanwhile.
-            self.common.memories.with(&job.key, |memory| {
-                let counted = Arc::make_mut(&mut memory.made).entry(node.into()).or_default();
-                *counted = made.max(*counted);
-            });
+            self.common.memories.with(&job.key, |memory| memory.has_made(node, made));
         }
     }
 
     fn next_name(&self, job: &Job, node: &str) {
-        self.common.memories.with(&job.key, |memory| {
-            *Arc::make_mut(&mut memory.made).entry(node.into()).or_default() += 1;
-        });
+        self.common.memories.with(&job.key, |memory| memory.has_made(node, memory.made_for(node) + 1));
     }
 
     async fn try_one(

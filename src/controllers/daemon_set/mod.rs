@@ -117,6 +117,19 @@ struct DaemonSetMemory {
     made: Arc<BTreeMap<Text, u32>>,
 }
 
+impl DaemonSetMemory {
+    /// How many Pods were made for a node.
+    fn made_for(&self, node: &str) -> u32 {
+        self.made.get(node).copied().unwrap_or_default()
+    }
+
+    /// That so many were made for it at least.
+    fn has_made(&mut self, node: &str, number: u32) {
+        let made = Arc::make_mut(&mut self.made).entry(node.into()).or_default();
+        *made = number.max(*made);
+    }
+}
+
 impl AsMut<Common> for DaemonSetMemory {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common

@@ -161,12 +161,12 @@ impl Controller {
         let (node, label) = (pod.node_meant(), pod.labels.get(labels::CONTROLLER_REVISION_HASH));
         let hash = revision::short(label.unwrap_or_default());
         self.common.memories.with(key, |memory| {
-            let made = memory.made.get(node).copied().unwrap_or_default();
+            let made = memory.made_for(node);
             let is_name = |hash: &str| make::pod_name(spec, node, hash, made) == pod.name();
             // An update in place changes the label and not the name: the next Pod has that of the update revision.
             let is_next = memory.resolved.as_ref().is_some_and(|resolved| is_name(resolved.hash()));
             if !node.is_empty() && (is_name(hash) || is_next) {
-                *Arc::make_mut(&mut memory.made).entry(node.into()).or_default() += 1;
+                memory.has_made(node, made + 1);
             }
         });
     }

@@ -82,7 +82,7 @@ const POD_PAUSE: Duration = Duration::from_millis(250);
 
 struct Controller {
     context: Context,
-    /// For events about what NodeImages came to: they name their own queue, as with OpenKruise.
+    /// Events about the entries of NodeImages name `nodeimage-controller`, as with OpenKruise.
     node_events: Recorder,
     jobs: Arc<Store<ImagePullJob>>,
     node_images: Arc<Store<NodeImageView>>,

@@ -362,10 +362,7 @@ async fn e26_f34_results_are_shown_once_and_a_new_manager_writes_nothing() {
 
 #[tokio::test]
 async fn e29_a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
-    let fixture = Fixture::new();
-    fixture.settle().await;
-    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
-    fixture.settle().await;
+    let fixture = Fixture::succeeded().await;
     fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
     assert_eq!(fixture.marker().await, Requeue::After(LOOK_AGAIN));
     lock(&fixture.server).refuse = Some(("/pods/".into(), 403));
@@ -382,10 +379,7 @@ async fn e29_a_deleted_marker_goes_when_its_keys_and_entries_are_gone() {
 /// As docs/differences-from-openkruise.md advises.
 #[tokio::test]
 async fn what_a_deleted_marker_wrote_stays_while_the_one_that_replaces_it_wants_it() {
-    let fixture = Fixture::new();
-    fixture.settle().await;
-    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
-    fixture.settle().await;
+    let fixture = Fixture::succeeded().await;
     let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/n";
     fixture.put(path, marker("n", json!([probe("a")])));
     fixture.change(MARKER, |marker| marker["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
@@ -408,10 +402,7 @@ async fn what_a_deleted_marker_wrote_stays_while_the_one_that_replaces_it_wants_
 async fn a_marker_that_cannot_be_read_is_left_alone_and_goes_when_it_is_deleted() {
     let alone = Requeue::After(Duration::from_secs(60));
     for (restarts, others) in [(false, json!([])), (true, json!([])), (true, json!(["other"]))] {
-        let mut fixture = Fixture::new();
-        fixture.settle().await;
-        fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
-        fixture.settle().await;
+        let mut fixture = Fixture::succeeded().await;
         fixture.writes();
         fixture.change(MARKER, |marker| {
             marker["spec"] = json!(3);
@@ -622,10 +613,7 @@ async fn an_owner_that_is_refused_holds_up_no_probe_and_is_tried_again_later_eac
 
 #[tokio::test]
 async fn f24_a_changed_marker_takes_its_old_keys_back_and_then_forgets_them() {
-    let fixture = Fixture::new();
-    fixture.settle().await;
-    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
-    fixture.settle().await;
+    let fixture = Fixture::succeeded().await;
     fixture.change(MARKER, |marker| {
         marker["spec"]["probes"] = json!([probe("b")]);
         marker["metadata"]["generation"] = 2.into();
@@ -773,6 +761,15 @@ fn large(name: &str, bytes: usize) -> Value {
 }
 
 impl Fixture {
+    /// The probe of its marker has succeeded, and the Pod shows it.
+    async fn succeeded() -> Self {
+        let fixture = Self::new();
+        fixture.settle().await;
+        fixture.report(json!([Self::state("m#a", "Succeeded", "")]));
+        fixture.settle().await;
+        fixture
+    }
+
     /// Another Pod of the node.
     fn add_pod(&self, namespace: &str, name: &str) {
         let mut another = pod();
@@ -888,10 +885,7 @@ async fn what_goes_is_written_first_and_a_finalizer_is_released_without_room() {
 
 #[tokio::test]
 async fn a_pod_keeps_no_marks_of_a_probe_that_is_left_out() {
-    let fixture = Fixture::new();
-    fixture.settle().await;
-    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
-    fixture.settle().await;
+    let fixture = Fixture::succeeded().await;
     assert_eq!(fixture.labels(), json!({"app": "web", "a": "yes"}));
     fixture.change(MARKER, |marker| marker["spec"]["probes"] = json!([large("a", 200 << 10)]));
     fixture.settle().await;
@@ -966,10 +960,7 @@ async fn a_condition_is_not_taken_back_before_all_nodes_have_been_looked_at() {
 
 #[tokio::test]
 async fn a_marker_that_cannot_be_noted_does_not_hold_another_one() {
-    let fixture = Fixture::new();
-    fixture.settle().await;
-    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
-    fixture.settle().await;
+    let fixture = Fixture::succeeded().await;
     lock(&fixture.server).refuse = Some(("/podprobemarkers/other".into(), 422));
     let path = "/apis/apps.kruise.io/v1alpha1/namespaces/a/podprobemarkers/other";
     fixture.put(path, marker("other", json!([probe("b")])));
@@ -997,10 +988,7 @@ async fn a_changed_marker_forgets_its_old_keys_on_virtual_nodes_too() {
 
 #[tokio::test]
 async fn the_marks_of_a_pod_that_is_relabelled_go_although_its_node_pod_probe_has_gone() {
-    let fixture = Fixture::new();
-    fixture.settle().await;
-    fixture.report(json!([Fixture::state("m#a", "Succeeded", "")]));
-    fixture.settle().await;
+    let fixture = Fixture::succeeded().await;
     assert_eq!(fixture.get(POD)["metadata"]["annotations"], json!({labels::PROBE_MARKED_BY: "m"}));
     {
         // Nobody looks meanwhile.

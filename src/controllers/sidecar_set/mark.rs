@@ -48,8 +48,8 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Whether those of so many Pods come before the status. It does not wait for them after one could not be written, to
-    /// find which out may have taken long, or after they were slow.
+    /// Whether those of so many Pods come before the status. Not for a while after one could not be written, which may have
+    /// taken long to find out, or after a pass in which they took long.
     fn come_first(self, pods: usize, now: Duration) -> bool {
         let is_slow = self.slow.is_some_and(|slow| now.saturating_sub(slow) < LONGEST);
         pods < MANY && self.pause(now).is_zero() && !is_slow

@@ -79,17 +79,21 @@ impl Room {
     /// A Pod stays in service although it is its turn. This is no deadlock: Pods that are down go all the same, and
     /// what takes the room is down, or becomes available with time.
     pub fn keep_turn(&mut self, charge: Charge) {
-        self.is_closed |= self.is_ordered && charge > Charge::Down;
+        self.is_closed |= self.keeps_order(charge);
     }
 
     /// The same in this wave, for a Pod that has found no room.
     pub fn await_turn(&mut self, charge: Charge) {
-        self.is_awaited |= self.is_ordered && charge > Charge::Down;
+        self.is_awaited |= self.keeps_order(charge);
     }
 
-    /// All find their places anew.
+    /// Pods that have found no room before are asked again.
     pub fn begin_wave(&mut self) {
         self.is_awaited = false;
+    }
+
+    fn keeps_order(self, charge: Charge) -> bool {
+        self.is_ordered && charge > Charge::Down
     }
 
     fn is_open(self) -> bool {

@@ -22,7 +22,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use kube::ResourceExt;
 
 use super::{
-    fail_unfinished, has_stop_on_record, is_left_behind,
+    fail_unfinished, has_stop_on_record,
+    instance::seconds,
+    is_left_behind,
     message::{BeforeDeadline, NoResponse, RequestMessage, RequestReason},
 };
 use crate::{
@@ -433,10 +435,6 @@ fn condition_time(request: &ContainerRecreateRequest) -> Option<Timestamp> {
 
 fn annotation(request: &ContainerRecreateRequest) -> Option<&str> {
     request.annotations().get(labels::CRR_UNREADY_ACQUIRED).map(String::as_str).filter(|text| !text.is_empty())
-}
-
-fn seconds(value: i64) -> Duration {
-    Duration::from_secs(value.try_into().unwrap_or(0))
 }
 
 impl ManagerPlan {

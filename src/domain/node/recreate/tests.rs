@@ -1159,8 +1159,8 @@ fn what_was_left_behind_holds_up_no_later_request_of_the_manager_and_is_ended_fi
     assert_eq!(pick_by_manager([&old, &later]).current.unwrap().metadata.name, later.metadata.name);
 }
 
-#[test]
-fn a_hook_that_found_no_place_is_reported_to_the_end() {
+/// The container is stopped, and its hook has found no place.
+fn stopped_without_its_hook() -> (World, ContainerRecreateRequest) {
     let mut world = World::new(&["main"]);
     let mut request = with_hook(request(&["main"], strategy()));
     let first = world.plan(&request);
@@ -1169,6 +1169,12 @@ fn a_hook_that_found_no_place_is_reported_to_the_end() {
     world.memory.hook_left_out("main");
     world.exit("main", 0, 143);
     world.run(&mut request);
+    (world, request)
+}
+
+#[test]
+fn a_hook_that_found_no_place_is_reported_to_the_end() {
+    let (mut world, mut request) = stopped_without_its_hook();
     let reported = "preStop was not run: other hooks of this node took all places for the whole grace period";
     assert_eq!(message(&request, 0), format!("stopped; waiting for kubelet to start it; {reported}"));
     world.restart("main", 1);
@@ -1198,14 +1204,7 @@ fn a_request_that_an_older_release_has_begun_ends_with_the_same_words() {
     assert_eq!((phases(&skipped)[0], state(&skipped).is_skipped), ("Succeeded", true));
     assert_eq!(message(&skipped, 0), "already recreated: another instance replaced the one that was meant");
 
-    let mut world = World::new(&["main"]);
-    let mut left_out = with_hook(request(&["main"], strategy()));
-    let first = world.plan(&left_out);
-    left_out.status = first.status;
-    world.memory.stop_begins(&first.kill.unwrap());
-    world.memory.hook_left_out("main");
-    world.exit("main", 0, 143);
-    world.run(&mut left_out);
+    let (mut world, mut left_out) = stopped_without_its_hook();
     without_fields(&mut left_out);
     world.memory = RestartMemory::default();
     world.restart("main", 1);
