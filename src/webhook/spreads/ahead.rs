@@ -1,4 +1,4 @@
-//! The places that this replica has recorded ahead of the Pods that take them, see
+//! What needs no call while Pods come fast: places that this replica has recorded ahead of the Pods that take them, see
 //! [`crate::domain::kinds::workload_spread::ahead`].
 //!
 //! A place that is here is on record, and is given to one Pod at most. What is lost, as by an answer that never came, the
@@ -20,12 +20,17 @@ use super::{LIMIT, Question, Spreads};
 use crate::{
     api::apps::workload_spread::WorkloadSpread,
     domain::kinds::workload_spread::{
-        ahead::{self, WINDOW},
-        count::{MOST_VERSIONS, schedulable},
+        ahead::{self, FAST, WINDOW},
+        count::{MOST_VERSIONS, Place, places},
         spec::SpreadSpec,
     },
     runtime::{lock, watches::ObjectKey},
 };
+
+/// While Pods come fast, a status that was read so long ago is read again beside them.
+const READ_AGAIN: Duration = Duration::from_millis(100);
+/// One that was read longer ago is read again before a full subset is passed over.
+pub(super) const LONGEST_UNREAD: Duration = Duration::from_millis(500);
 
 /// The UID and generation of a WorkloadSpread: places are of the subsets that it had.
 type Source = (String, i64);
@@ -67,6 +72,9 @@ struct SpreadPlaces {
     of: Source,
     versions: HashMap<String, VersionPlaces>,
     unused: Vec<UnusedPlace>,
+    /// When its status was read last at the API server.
+    read: Option<Instant>,
+    is_being_read: bool,
 }
 
 #[derive(Debug, Default)]
@@ -129,7 +137,7 @@ impl SpreadPlaces {
             places.expire(version, (!is_other).then_some(now), &mut self.unused);
         }
         if is_other {
-            self.of = of.clone();
+            (self.of, self.read) = (of.clone(), None);
         }
     }
 }
@@ -144,18 +152,20 @@ impl Ahead {
         &self.replica
     }
 
-    /// A Pod of a version has come.
-    pub(super) fn asked(&self, key: &ObjectKey, version: &str, now: Instant) {
+    /// A Pod of a version has come: how many have, in a window.
+    pub(super) fn asked(&self, key: &ObjectKey, version: &str, now: Instant) -> usize {
         let mut spreads = lock(&self.spreads);
         let spread = spreads.entry(key.clone()).or_default();
         if !spread.versions.contains_key(version) && spread.versions.len() >= MOST_VERSIONS {
             spread.versions.retain(|_, places| !places.keys.is_empty() || places.demand.of(now) > 0);
         }
-        if spread.versions.contains_key(version) || spread.versions.len() < MOST_VERSIONS {
-            let demand = &mut spread.versions.entry(version.to_owned()).or_default().demand;
-            demand.roll(now);
-            demand.now += 1;
+        if !spread.versions.contains_key(version) && spread.versions.len() >= MOST_VERSIONS {
+            return 0;
         }
+        let demand = &mut spread.versions.entry(version.to_owned()).or_default().demand;
+        demand.roll(now);
+        demand.now += 1;
+        demand.of(now)
     }
 
     /// The subset in which there are places for Pods of a version.
@@ -259,20 +269,45 @@ impl Ahead {
         }
     }
 
+    /// Its status was read, by a call that began then.
+    pub(super) fn was_read(&self, key: &ObjectKey, of: &Source, at: Instant) {
+        if let Some(spread) = lock(&self.spreads).get_mut(key) {
+            spread.enter(of, at);
+            spread.read = spread.read.max(Some(at));
+        }
+    }
+
+    /// How long ago its status was read, and whether the caller is to read it again.
+    fn read_before(&self, key: &ObjectKey, of: &Source, now: Instant) -> Option<(Duration, bool)> {
+        let mut spreads = lock(&self.spreads);
+        let spread = spreads.get_mut(key)?;
+        spread.enter(of, now);
+        let age = now.saturating_duration_since(spread.read?);
+        let is_due = age >= READ_AGAIN && !spread.is_being_read;
+        spread.is_being_read |= is_due;
+        Some((age, is_due))
+    }
+
+    fn reading_ended(&self, key: &ObjectKey) {
+        if let Some(spread) = lock(&self.spreads).get_mut(key) {
+            spread.is_being_read = false;
+        }
+    }
+
     pub(super) fn forget(&self, key: &ObjectKey) {
         lock(&self.spreads).remove(key);
     }
 }
 
 impl Spreads {
-    /// A place for a new Pod that needs no look at the API server: the subset is the first one that gets Pods, and the place is on
-    /// record.
+    /// The subset of a new Pod, and the key of its record where there is a limit, if that takes no call: a place in the subset is
+    /// on record, or any number of Pods may go there.
     pub(super) fn take_ahead(
         self: &Arc<Self>,
         spread: &WorkloadSpread,
         spec: &SpreadSpec,
         version: &str,
-    ) -> Option<(usize, String)> {
+    ) -> Option<(usize, Option<String>)> {
         if spec.needs_total() {
             // What the workload wants may be another number by now.
             return None;
@@ -280,9 +315,20 @@ impl Spreads {
         let (key, of, now) = (ObjectKey::of(spread), source(spread), Instant::now());
         // Nothing is remembered of one that was deleted meanwhile: nobody would forget it.
         self.spreads.get(&key)?;
-        self.ahead.asked(&key, version, now);
-        let status = spread.status.as_ref()?;
-        let index = schedulable(spec, status).into_iter().position(|gets| gets)?;
+        let is_fast = self.ahead.asked(&key, version, now) >= FAST;
+        let status = spread.status.as_ref().filter(|status| status.versioned_subset_statuses.contains_key(version))?;
+        let places = places(spec, status, &spec.limits(0), version);
+        let own = self.ahead.subset(&key, &of, version, now);
+        let has_place =
+            |(index, place): (usize, &Place)| place.is_schedulable && (own == Some(index) || !place.is_full());
+        let index = places.iter().enumerate().position(has_place)?;
+        let passes_over = places[..index].iter().any(|place| place.is_schedulable);
+        if passes_over && !(is_fast && self.are_full_before((spread, spec), version, index, now)) {
+            return None;
+        }
+        if places[index].max.is_none() {
+            return Some((index, None));
+        }
         let (taken, is_low) = self.ahead.take(&key, &of, version, index, now)?;
         if is_low && self.ahead.ask_for(&key, version) {
             let (this, version) = (self.clone(), version.to_owned());
@@ -291,7 +337,33 @@ impl Spreads {
                 this.ahead.answered(&key, &version);
             });
         }
-        Some((index, taken))
+        Some((index, Some(taken)))
+    }
+
+    /// Whether the subsets before one, which are full by what the watch has brought, were so a moment ago at the API server, and
+    /// nobody keeps an unused place there.
+    fn are_full_before(
+        self: &Arc<Self>,
+        (spread, spec): (&WorkloadSpread, &SpreadSpec),
+        version: &str,
+        index: usize,
+        now: Instant,
+    ) -> bool {
+        let (key, of) = (ObjectKey::of(spread), source(spread));
+        let is_kept = !self.ahead.unused(&key, &of, now).is_empty()
+            || self.kept_by_others(spread, spec, (version, index), Duration::ZERO).is_some();
+        if is_kept {
+            return false;
+        }
+        let Some((age, is_due)) = self.ahead.read_before(&key, &of, now) else { return false };
+        if is_due {
+            let this = self.clone();
+            tokio::spawn(async move {
+                let _ = tokio::time::timeout(LIMIT, this.reread(&key)).await;
+                this.ahead.reading_ended(&key);
+            });
+        }
+        age <= LONGEST_UNREAD
     }
 
     /// Notes records that do not count. The next write of this turn removes them, or a later turn if this one ends first.

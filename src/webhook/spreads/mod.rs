@@ -6,7 +6,8 @@
 //! - Never: keeps a Pod from being created, or deleted.
 //!
 //! The rules are [`crate::domain::kinds::workload_spread`]. Questions about one WorkloadSpread that come at the same time are
-//! answered together, with one write (`settle.rs`), which records places for the next Pods too while many come (`ahead.rs`).
+//! answered together, with one write (`settle.rs`), which records places for the next Pods too while many come (`ahead.rs`). A
+//! full subset is passed over after a fresh look, or, while many come, after one that is a moment old.
 //! A write that only adds records is bound to no version, and its records count if the status right after it is within the
 //! limits. Any other write is bound to the version that was read. After a write that fails or does not count it is decided
 //! again, so that no limit is passed.
@@ -369,7 +370,7 @@ impl Spreads {
                 ));
             }
             match self.take_ahead(spread, &spec, &version) {
-                Some((index, key)) => in_subset(index, Some(key)),
+                Some((index, key)) => in_subset(index, key),
                 None => match self.place_by_record(spread, pod, version).await? {
                     Some(place) => place,
                     // It was deleted meanwhile.

@@ -123,7 +123,7 @@ impl Spreads {
                     waited += wait;
                 }
                 // A place may have become free, which the watch has still to bring.
-                match self.reread(&api, key).await? {
+                match self.reread(key).await? {
                     Some(fresh) => (spread, is_fresh) = (fresh, true),
                     None => return Ok(gone()),
                 }
@@ -152,7 +152,7 @@ impl Spreads {
                 SpreadWrite::Outdated { only_added } => {
                     tracing::debug!(spread = %key, "somebody else has written, deciding again");
                     is_bound |= only_added;
-                    match self.reread(&api, key).await? {
+                    match self.reread(key).await? {
                         Some(fresh) => (spread, is_fresh) = (fresh, true),
                         None => return Ok(gone()),
                     }
@@ -175,6 +175,7 @@ impl Spreads {
         let before = spread.status.as_ref().filter(|_| !is_bound && !spec.needs_total());
         let (uid, generation) = source(spread);
         let added = before.and_then(|before| additions(before, wanted, (uid.as_str(), generation)));
+        let begun = Instant::now();
         let written = match &added {
             Some(added) => add(api, spread, added).await.map(Some),
             None => patch_status(api, spread, &recorded(spread), &json!(wanted)).await,
@@ -190,14 +191,11 @@ impl Spreads {
                 _ => return Err(Unplaced::ApiServer(format!("its status could not be written: {error}"))),
             },
         };
+        self.have(&newer, begun);
         let now = newer.status.as_ref();
         let beyond = added.filter(|added| !now.is_some_and(|now| added.hold(now, spec, limits)));
-        let Some(SpreadAdditions { records, .. }) = beyond else {
-            self.spreads.upsert(newer);
-            return Ok(SpreadWrite::Done);
-        };
+        let Some(SpreadAdditions { records, .. }) = beyond else { return Ok(SpreadWrite::Done) };
         tracing::debug!(spread = %known.key, "others have taken the last places, deciding again");
-        self.spreads.upsert(newer.clone());
         let unused = |(version, subset, key)| UnusedPlace { version, subset, key };
         Ok(SpreadWrite::Beyond(Arc::new(newer), records.into_iter().map(unused).collect()))
     }
@@ -317,8 +315,14 @@ impl Spreads {
         }
     }
 
+    /// Keeps what a call that began then has brought.
+    fn have(&self, fresh: &WorkloadSpread, begun: Instant) {
+        self.spreads.upsert(fresh.clone());
+        self.ahead.was_read(&ObjectKey::of(fresh), &source(fresh), begun);
+    }
+
     /// How long others may keep places in the subsets before one, if that is waited for.
-    fn kept_by_others(
+    pub(super) fn kept_by_others(
         &self,
         spread: &WorkloadSpread,
         spec: &SpreadSpec,
@@ -333,15 +337,12 @@ impl Spreads {
     }
 
     /// The current WorkloadSpread. None: it was deleted.
-    async fn reread(
-        &self,
-        api: &Api<WorkloadSpread>,
-        key: &ObjectKey,
-    ) -> Result<Option<Arc<WorkloadSpread>>, Unplaced> {
+    pub(super) async fn reread(&self, key: &ObjectKey) -> Result<Option<Arc<WorkloadSpread>>, Unplaced> {
+        let (api, begun) = (Api::namespaced(self.client.clone(), &key.namespace), Instant::now());
         let read = api.get_opt(&key.name).await;
         let read = read.map_err(|error| Unplaced::ApiServer(format!("it could not be read: {error}")))?;
         if let Some(fresh) = &read {
-            self.spreads.upsert(fresh.clone());
+            self.have(fresh, begun);
         }
         Ok(read.filter(|spread| spread.metadata.deletion_timestamp.is_none()).map(Arc::new))
     }

@@ -23,7 +23,7 @@ pub const LONGEST: Duration = Duration::from_millis(300);
 /// What the write takes by which places are given back, in milliseconds.
 const GIVING_BACK: i64 = 50;
 /// With fewer Pods in the window each one is recorded by itself.
-const FAST: usize = 4;
+pub const FAST: usize = 4;
 /// One replica keeps this part of the room at most: with three of them the room is not used up before what they keep.
 const PART: i32 = 8;
 const MOST: usize = 128;

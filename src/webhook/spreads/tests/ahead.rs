@@ -1,7 +1,7 @@
 //! Places that are recorded ahead of the Pods that take them: few writes, and never a Pod more than there is room for.
 
 use super::*;
-use crate::liveness::Random;
+use crate::{liveness::Random, webhook::spreads::ahead::LONGEST_UNREAD};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -103,6 +103,46 @@ async fn a_percentage_is_of_what_is_wanted_now_so_nothing_is_recorded_ahead() {
         place(&spreads, pod(&format!("web-{i}"))).await;
     }
     assert_eq!(server.recorded()["a"], 50);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_pods_come_fast_few_of_them_wait_for_a_look_at_subsets_that_are_full() {
+    let server = Server::new(subsets(&[("a", json!(50)), ("b", json!(150)), ("c", Value::Null)]));
+    let spreads = server.replica();
+    let mut next = 0;
+    let mut come = async |count: usize| {
+        let mut found = BTreeMap::<String, usize>::new();
+        for _ in 0..count {
+            next += 1;
+            *found.entry(subset_of(&place(&spreads, pod(&format!("web-{next}"))).await)).or_default() += 1;
+            tokio::time::sleep(10 * MILLI).await;
+        }
+        found
+    };
+    let wanted = |found: &[(&str, usize)]| found.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    assert_eq!(come(200).await, wanted(&[("a", 50), ("b", 150)]));
+    let (reads, writes) = (server.rereads.load(Ordering::SeqCst), server.writes.load(Ordering::SeqCst));
+    assert_eq!(come(200).await, wanted(&[("c", 200)]));
+    let reads = server.rereads.load(Ordering::SeqCst) - reads;
+    assert!((10..=25).contains(&reads), "{reads} reads in two seconds");
+    assert_eq!(server.writes.load(Ordering::SeqCst), writes);
+
+    // Room comes back of which the watch brings nothing.
+    let mut object = json!(server.spread());
+    object["status"]["versionedSubsetStatuses"]["versionIgnored"][0] =
+        json!({"name": "a", "replicas": 45, "missingReplicas": 5});
+    object["metadata"]["resourceVersion"] = "1000".into();
+    server.put(SPREAD, object);
+    let found = come(40).await;
+    assert_eq!((found["a"], found.get("b")), (5, None), "{found:?}");
+    // After a pause the first Pod waits for a look.
+    tokio::time::sleep(LONGEST_UNREAD).await;
+    let mut object = json!(server.spread());
+    object["status"]["versionedSubsetStatuses"]["versionIgnored"][0] =
+        json!({"name": "a", "replicas": 49, "missingReplicas": 1});
+    object["metadata"]["resourceVersion"] = "2000".into();
+    server.put(SPREAD, object);
+    assert_eq!(come(1).await, wanted(&[("a", 1)]));
 }
 
 /// Three replicas with different loads, watches that lag, a manager that counts now and then, Pods that are deleted, creations
