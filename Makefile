@@ -35,7 +35,7 @@ demo: ## Restart a container on a real node and watch it (KEEP=1 leaves everythi
 	  [up]="start a node" [deploy]="install kruise-rs" [demo]="restart a container" )
 	# the first time, on a machine with 2 cores
 	declare -A first=(
-	  [tools]="about 12 min" [image]="about 5 min" [up]="under 1 min" [deploy]="under 1 min" [demo]="under 1 min" )
+	  [tools]="about 8 min" [image]="about 4 min" [up]="under 1 min" [deploy]="under 1 min" [demo]="under 1 min" )
 	mkdir -p target/demo
 	echo "What comes, and how long it took here the last time; 'about' and 'under': the first time, on 2 cores:"
 	for stage in "$${stages[@]}"; do

@@ -21,10 +21,8 @@ use crate::measure::{calls, settle};
 const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
 const UNITED: &str = "UnitedDeployment";
 const SUBSETS: [&str; 3] = ["a", "b", "c"];
-/// Pods that the first two subsets may have each; the third may have any number.
-const MOST: usize = 300;
-/// Pods of each side, and how many a second.
-const PACED: (usize, u32) = (900, 90);
+/// Pods of each side, and how many a second. A hundredth of them are more than come while the API server is busy with itself.
+const PACED: (usize, u32) = (2700, 90);
 /// Pods of one side before it is the other's turn.
 const TURN: usize = 150;
 
@@ -34,11 +32,12 @@ fn job() -> Value {
         "template": { "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": IMAGES[0] }] } } } })
 }
 
-fn spread() -> Value {
+/// Three subsets, of which the first two may have so many Pods each, and the third any number.
+fn spread(most: usize) -> Value {
     let subset = |name: &&str| {
         let mut subset = json!({ "name": name, "patch": { "metadata": { "labels": { "subset": name } } } });
         if *name != SUBSETS[2] {
-            subset["maxReplicas"] = MOST.into();
+            subset["maxReplicas"] = most.into();
         }
         subset
     };
@@ -76,6 +75,16 @@ enum Asked {
     AtOnce,
 }
 
+impl std::fmt::Display for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Spread => "under a WorkloadSpread",
+            Self::Nobody => "without a WorkloadSpread",
+            Self::AtOnce => "that a webhook is asked about which answers at once",
+        })
+    }
+}
+
 const SIDES: [Asked; 3] = [Asked::Spread, Asked::Nobody, Asked::AtOnce];
 
 /// One side: a namespace with the Job, and with the WorkloadSpread or without.
@@ -100,7 +109,7 @@ impl Pods {
             answer_at_once(&t, pod("try", &job_uid)).await?;
         }
         if asked == Asked::Spread {
-            t.create(spread()).await?;
+            t.create(spread(PACED.0 / 3)).await?;
             poll("new Pods to get a subset", PATIENCE, async || {
                 // a dry run gets none
                 let tried = t.create(pod("try", &job_uid)).await?;
@@ -121,10 +130,10 @@ impl Pods {
     }
 
     /// Pods of the first two subsets beyond their limit, and Pods without a subset.
-    async fn wrong(&self) -> Result<(usize, usize)> {
+    async fn wrong(&self, most: usize) -> Result<(usize, usize)> {
         let all = self.t.list("Pod", "app=web").await?;
         let of = |name: &str| all.iter().filter(|pod| pod.text("/metadata/labels/subset") == name).count();
-        let over = SUBSETS[..2].iter().map(|name| of(name).saturating_sub(MOST)).sum();
+        let over = SUBSETS[..2].iter().map(|name| of(name).saturating_sub(most)).sum();
         Ok((over, all.iter().filter(|pod| !pod.has(NOTE)).count()))
     }
 
@@ -172,27 +181,29 @@ impl Scale<'_> {
                 let pods = (0..TURN).map(|i| side.made(&format!("p-{turn:02}-{i:03}"))).collect();
                 warm(&side.t).await?;
                 let times = at_a_pace(&side.t, pods, pace).await?;
+                let [p50, p90, most] = [0.5, 0.9, 1.0].map(|share| rank(&times, share) * 1e3);
+                println!(
+                    "{TURN} Pods {}, {pace} a second: p50 {p50:.1} ms, p90 {p90:.1} ms, most {most:.0} ms",
+                    side.asked
+                );
                 side.times.extend(times);
             }
         }
         let count = self.options.pods;
-        let found = sides[0].wrong().await?;
+        let found = sides[0].wrong(each / 3).await?;
         (over, without) = (over + found.0, without + found.1);
         for side in &sides {
             side.tidy().await?;
         }
+        let most = count * 3 / 10;
+        sides[0].t.patch("WorkloadSpread", "ws", json!({ "spec": spread(most)["spec"] })).await?;
         settle().await;
         for round in 0..self.options.rounds {
             for index in in_turn(&[0, 1, 2], round) {
                 let side = &mut sides[index];
                 warm(&side.t).await?;
                 let pods: Vec<Value> = (0..count).map(|i| side.made(&format!("q-{round}-{i:04}"))).collect();
-                let who = match side.asked {
-                    Asked::Spread => "under a WorkloadSpread",
-                    Asked::Nobody => "without a WorkloadSpread",
-                    Asked::AtOnce => "that a webhook is asked about which answers at once",
-                };
-                let what = format!("{count} Pods {who}");
+                let what = format!("{count} Pods {}", side.asked);
                 let work = async {
                     store(&side.t, pods.into_iter()).await?;
                     Ok(Instant::now())
@@ -201,7 +212,7 @@ impl Scale<'_> {
                 side.rates.push(count as f64 / step.seconds);
                 if side.asked == Asked::Spread {
                     self.print_calls(step.span)?;
-                    let found = side.wrong().await?;
+                    let found = side.wrong(most).await?;
                     (over, without) = (over + found.0, without + found.1);
                 }
                 side.tidy().await?;
