@@ -209,13 +209,13 @@ impl Ahead {
     }
 
     /// The places that are to be recorded in a subset, which has room for so many Pods. `is_written`: there is something to write
-    /// anyway.
+    /// anyway. `is_alone`: no other replica keeps places there.
     pub(super) fn more(
         &self,
         (key, of): (&ObjectKey, &Source),
         version: &str,
         (index, subset, room): (usize, &str, i32),
-        is_written: bool,
+        (is_written, is_alone): (bool, bool),
         (now, wall): (Instant, Timestamp),
     ) -> Option<PlacesAhead> {
         let mut spreads = lock(&self.spreads);
@@ -224,7 +224,7 @@ impl Ahead {
         let places = spread.versions.get_mut(version)?;
         let left = if places.index == index { places.keys.len() } else { 0 };
         let demand = places.demand.of(now);
-        let wanted = ahead::wanted(room.saturating_add(i32::try_from(left).unwrap_or(i32::MAX)), demand);
+        let wanted = ahead::wanted(room.saturating_add(i32::try_from(left).unwrap_or(i32::MAX)), demand, is_alone);
         let count = wanted.saturating_sub(left);
         // Without random numbers another replica may be called the same.
         if count == 0 || self.replica.is_empty() || !(is_written || left <= wanted / 2) {
@@ -286,6 +286,15 @@ impl Ahead {
         let is_due = age >= READ_AGAIN && !spread.is_being_read;
         spread.is_being_read |= is_due;
         Some((age, is_due))
+    }
+
+    /// Whether Pods of a version come fast, and the status was read a moment ago.
+    pub(super) fn is_fresh(&self, key: &ObjectKey, of: &Source, version: &str, now: Instant) -> bool {
+        let mut spreads = lock(&self.spreads);
+        let Some(spread) = spreads.get_mut(key) else { return false };
+        spread.enter(of, now);
+        let is_fast = spread.versions.get_mut(version).is_some_and(|places| places.demand.of(now) >= FAST);
+        is_fast && spread.read.is_some_and(|read| now.saturating_duration_since(read) < READ_AGAIN)
     }
 
     fn reading_ended(&self, key: &ObjectKey) {

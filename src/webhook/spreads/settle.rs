@@ -45,6 +45,16 @@ pub(super) enum Question {
     GiveBack,
 }
 
+impl Question {
+    /// The version of the new Pods that it is about.
+    fn version(&self) -> Option<&str> {
+        match self {
+            Self::Pod(SpreadAsk::Create { version, .. }) | Self::More(version) => Some(version),
+            Self::Pod(SpreadAsk::Delete { .. }) | Self::GiveBack => None,
+        }
+    }
+}
+
 /// What is decided by.
 struct Basis<'a> {
     key: &'a ObjectKey,
@@ -52,7 +62,7 @@ struct Basis<'a> {
     spec: &'a Arc<SpreadSpec>,
     limits: &'a [Option<i32>],
     total: i32,
-    /// Whether the WorkloadSpread was read from the API server in this turn.
+    /// Whether the WorkloadSpread was read from the API server in this turn, or a moment ago while Pods come fast.
     is_fresh: bool,
 }
 
@@ -67,6 +77,12 @@ struct Turn {
     wait: Option<Duration>,
     ahead: Option<PlacesAhead>,
     unused: Vec<UnusedPlace>,
+}
+
+impl Turn {
+    fn says_full(&self) -> bool {
+        self.answers.iter().flatten().any(|settled| settled.answer == SpreadAnswer::Full)
+    }
 }
 
 /// What came of a write.
@@ -102,8 +118,10 @@ impl Spreads {
         let gone = || vec![nothing.clone(); questions.len()];
         let Some(mut spread) = self.spreads.get(key) else { return Ok(gone()) };
         let api: Api<WorkloadSpread> = Api::namespaced(self.client.clone(), &key.namespace);
-        let (mut is_fresh, mut waited, mut total) = (false, Duration::ZERO, None);
-        let mut is_bound = false;
+        let now = Instant::now();
+        let is_known = |version: &str| self.ahead.is_fresh(key, &source(&spread), version, now);
+        let mut is_fresh = questions.iter().filter_map(Question::version).all(is_known);
+        let (mut is_read, mut is_bound, mut waited, mut total) = (false, false, Duration::ZERO, None);
         // What is given away of the places on record.
         let mut given: Vec<Option<Settled>> = vec![None; questions.len()];
         for _ in 0..ATTEMPTS {
@@ -116,7 +134,9 @@ impl Spreads {
             let limits = spec.limits(total);
             let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh };
             let turn = self.decide(&known, questions, &mut given, waited);
-            if turn.passes_over && (!is_fresh || turn.wait.is_some()) {
+            // That every subset is full is not said by what may be outdated.
+            let is_outdated = !is_fresh || (!is_read && turn.says_full());
+            if turn.passes_over && (is_outdated || turn.wait.is_some()) {
                 if is_fresh && let Some(wait) = turn.wait {
                     // Another replica may have places there that it does not use.
                     tokio::time::sleep(wait).await;
@@ -124,7 +144,7 @@ impl Spreads {
                 }
                 // A place may have become free, which the watch has still to bring.
                 match self.reread(key).await? {
-                    Some(fresh) => (spread, is_fresh) = (fresh, true),
+                    Some(fresh) => (spread, is_fresh, is_read) = (fresh, true, true),
                     None => return Ok(gone()),
                 }
                 continue;
@@ -147,13 +167,13 @@ impl Spreads {
                 SpreadWrite::Gone => return Ok(gone()),
                 SpreadWrite::Beyond(newer, records) => {
                     self.take_back(key, &source(&newer), records);
-                    (spread, is_fresh, is_bound) = (newer, true, true);
+                    (spread, is_fresh, is_read, is_bound) = (newer, true, true, true);
                 }
                 SpreadWrite::Outdated { only_added } => {
                     tracing::debug!(spread = %key, "somebody else has written, deciding again");
                     is_bound |= only_added;
                     match self.reread(key).await? {
-                        Some(fresh) => (spread, is_fresh) = (fresh, true),
+                        Some(fresh) => (spread, is_fresh, is_read) = (fresh, true, true),
                         None => return Ok(gone()),
                     }
                 }
@@ -307,8 +327,10 @@ impl Spreads {
         }
         let room = max.saturating_sub(places[index].there);
         let is_written = spread.status.as_ref() != Some(&turn.status);
-        let of = (index, spec.subsets[index].name.as_str(), room);
-        turn.ahead = self.ahead.more((key, &source(spread)), version, of, is_written, (now, wall));
+        let name = spec.subsets[index].name.as_str();
+        let is_alone = ahead::kept_by_others(&turn.status, version, &[name], self.ahead.replica(), wall).is_none();
+        let of = (index, name, room);
+        turn.ahead = self.ahead.more((key, &source(spread)), version, of, (is_written, is_alone), (now, wall));
         if let Some(new) = &turn.ahead {
             turn.passes_over |= places[..index].iter().any(|place| place.is_schedulable);
             ahead::record(spec, limits, &mut turn.status, (version, index), &new.keys, wall);

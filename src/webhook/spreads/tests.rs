@@ -196,7 +196,7 @@ async fn creations_in_one_replica_that_come_together_cost_two_writes() {
     let spreads = server.replica();
     join_all((0..50).map(|i| place(&spreads, pod(&format!("web-{i}"))))).await;
     // Some of the places for the next Pods are kept for a moment.
-    assert_eq!((server.writes.load(Ordering::SeqCst), server.recorded()["a"]), (2, 50 + 50 / 8));
+    assert_eq!((server.writes.load(Ordering::SeqCst), server.recorded()["a"]), (2, 50 + 50 / 2));
 }
 
 #[tokio::test(start_paused = true)]

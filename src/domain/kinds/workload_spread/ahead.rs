@@ -30,13 +30,19 @@ const MOST: usize = 128;
 /// With less room each Pod is recorded by itself. Who finds the subset full waits until nobody may keep an unused place in it, and
 /// even one place would be kept for longer than the last ones take to be used up.
 const LAST: i32 = 24;
+/// The same for a replica beside which no other keeps places: each write costs the API server more the more Pods are on record, and
+/// nobody waits for these places.
+const PART_ALONE: i32 = 2;
+const LAST_ALONE: i32 = 4;
 /// No name of a Pod begins so: a colon is in none.
 const PREFIX: &str = "ahead:";
 
-/// How many places are kept where there is room for so many Pods, and so many have come in the [`WINDOW`].
-pub fn wanted(room: i32, demand: usize) -> usize {
-    let part = usize::try_from(room / PART).unwrap_or_default();
-    if demand < FAST || room < LAST { 0 } else { demand.min(part).min(MOST) }
+/// How many places are kept where there is room for so many Pods, and so many have come in the [`WINDOW`]. `is_alone`: no other
+/// replica keeps places there.
+pub fn wanted(room: i32, demand: usize, is_alone: bool) -> usize {
+    let (part, last) = if is_alone { (PART_ALONE, LAST_ALONE) } else { (PART, LAST) };
+    let part = usize::try_from(room / part).unwrap_or_default();
+    if demand < FAST || room < last { 0 } else { demand.min(part).min(MOST) }
 }
 
 /// How long so many places are kept: twice the time in which they are used up.
@@ -116,19 +122,21 @@ mod tests {
 
     #[test]
     fn a_small_part_of_the_room_is_kept_and_only_while_pods_come_fast() {
-        for (room, demand, places) in [
-            (1000, 0, 0),
-            (1000, 3, 0),
-            (1000, 4, 4),
-            (1000, 50, 50),
-            (100, 50, 12),
-            (24, 50, 3),
-            (23, 50, 0),
-            (0, 50, 0),
-            (-1, 50, 0),
-            (i32::MAX, usize::MAX, 128),
+        for (room, demand, places, alone) in [
+            (1000, 0, 0, 0),
+            (1000, 3, 0, 0),
+            (1000, 4, 4, 4),
+            (1000, 50, 50, 50),
+            (100, 50, 12, 50),
+            (24, 50, 3, 12),
+            (23, 50, 0, 11),
+            (4, 50, 0, 2),
+            (3, 50, 0, 0),
+            (0, 50, 0, 0),
+            (-1, 50, 0, 0),
+            (i32::MAX, usize::MAX, 128, 128),
         ] {
-            assert_eq!(wanted(room, demand), places, "{room} {demand}");
+            assert_eq!((wanted(room, demand, false), wanted(room, demand, true)), (places, alone), "{room} {demand}");
         }
     }
 
@@ -144,7 +152,7 @@ mod tests {
     #[test]
     fn the_last_places_that_are_kept_are_given_back_before_the_subset_is_full() {
         for demand in FAST..=30 {
-            let places = wanted(LAST, demand);
+            let places = wanted(LAST, demand, false);
             let kept = lasts(places, demand) + Duration::from_millis(GIVING_BACK.unsigned_abs());
             let used_up = WINDOW * u32::try_from(LAST).unwrap() / u32::try_from(2 * demand).unwrap();
             assert!(places > 0 && kept <= used_up, "{demand}: {kept:?} and {used_up:?}");
