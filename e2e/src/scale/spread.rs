@@ -21,7 +21,7 @@ use crate::measure::{calls, settle};
 const NOTE: &str = "/metadata/annotations/apps.kruise.io~1matched-workloadspread";
 const UNITED: &str = "UnitedDeployment";
 const SUBSETS: [&str; 3] = ["a", "b", "c"];
-/// Pods of each side, and how many a second. A hundredth of them are more than come while the API server is busy with itself.
+/// Pods of each side, and how many a second: so many that what comes in one slow moment of the API server is less than a hundredth.
 const PACED: (usize, u32) = (2700, 90);
 /// Pods of one side before it is the other's turn.
 const TURN: usize = 150;
@@ -181,9 +181,9 @@ impl Scale<'_> {
                 let pods = (0..TURN).map(|i| side.made(&format!("p-{turn:02}-{i:03}"))).collect();
                 warm(&side.t).await?;
                 let times = at_a_pace(&side.t, pods, pace).await?;
-                let [p50, p90, most] = [0.5, 0.9, 1.0].map(|share| rank(&times, share) * 1e3);
+                let [p50, p90, max] = [0.5, 0.9, 1.0].map(|share| rank(&times, share) * 1e3);
                 println!(
-                    "{TURN} Pods {}, {pace} a second: p50 {p50:.1} ms, p90 {p90:.1} ms, most {most:.0} ms",
+                    "{TURN} Pods {}, {pace} a second: p50 {p50:.1} ms, p90 {p90:.1} ms, max {max:.0} ms",
                     side.asked
                 );
                 side.times.extend(times);

@@ -27,13 +27,13 @@ use crate::{
     runtime::{lock, watches::ObjectKey},
 };
 
-/// While Pods come fast, a status that was read so long ago is read again beside them.
+/// While Pods come fast, a status that was read less long ago is taken as it is, and an older one is read again in the background.
 const READ_AGAIN: Duration = Duration::from_millis(100);
 /// One that was read longer ago is read again before a full subset is passed over.
 pub(super) const LONGEST_UNREAD: Duration = Duration::from_millis(500);
 
 /// The UID and generation of a WorkloadSpread: places are of the subsets that it had.
-type Source = (String, i64);
+pub(super) type Source = (String, i64);
 
 pub(super) fn source(spread: &WorkloadSpread) -> Source {
     (spread.metadata.uid.clone().unwrap_or_default(), spread.metadata.generation.unwrap_or_default())
@@ -56,6 +56,15 @@ pub(super) struct PlacesAhead {
     pub(super) keys: Vec<String>,
     /// Until when they may be given away.
     until: Instant,
+}
+
+impl PlacesAhead {
+    /// The same, not used by anybody.
+    pub(super) fn unused(&self) -> Vec<UnusedPlace> {
+        let of =
+            |key: &String| UnusedPlace { version: self.version.clone(), subset: self.subset.clone(), key: key.clone() };
+        self.keys.iter().map(of).collect()
+    }
 }
 
 /// The places of all WorkloadSpreads.
@@ -277,24 +286,28 @@ impl Ahead {
         }
     }
 
-    /// How long ago its status was read, and whether the caller is to read it again.
-    fn read_before(&self, key: &ObjectKey, of: &Source, now: Instant) -> Option<(Duration, bool)> {
+    /// How long ago its status was read.
+    pub(super) fn age(&self, key: &ObjectKey, of: &Source, now: Instant) -> Option<Duration> {
         let mut spreads = lock(&self.spreads);
         let spread = spreads.get_mut(key)?;
         spread.enter(of, now);
-        let age = now.saturating_duration_since(spread.read?);
-        let is_due = age >= READ_AGAIN && !spread.is_being_read;
-        spread.is_being_read |= is_due;
-        Some((age, is_due))
+        Some(now.saturating_duration_since(spread.read?))
     }
 
     /// Whether Pods of a version come fast, and the status was read a moment ago.
     pub(super) fn is_fresh(&self, key: &ObjectKey, of: &Source, version: &str, now: Instant) -> bool {
+        if self.age(key, of, now).is_none_or(|age| age >= READ_AGAIN) {
+            return false;
+        }
         let mut spreads = lock(&self.spreads);
-        let Some(spread) = spreads.get_mut(key) else { return false };
-        spread.enter(of, now);
-        let is_fast = spread.versions.get_mut(version).is_some_and(|places| places.demand.of(now) >= FAST);
-        is_fast && spread.read.is_some_and(|read| now.saturating_duration_since(read) < READ_AGAIN)
+        let places = spreads.get_mut(key).and_then(|spread| spread.versions.get_mut(version));
+        places.is_some_and(|places| places.demand.of(now) >= FAST)
+    }
+
+    /// It is to be read. False: somebody does so already.
+    fn begin_reading(&self, key: &ObjectKey) -> bool {
+        let mut spreads = lock(&self.spreads);
+        spreads.get_mut(key).is_some_and(|spread| !std::mem::replace(&mut spread.is_being_read, true))
     }
 
     fn reading_ended(&self, key: &ObjectKey) {
@@ -364,15 +377,15 @@ impl Spreads {
         if is_kept {
             return false;
         }
-        let Some((age, is_due)) = self.ahead.read_before(&key, &of, now) else { return false };
-        if is_due {
+        let Some(age) = self.ahead.age(&key, &of, now).filter(|age| *age <= LONGEST_UNREAD) else { return false };
+        if age >= READ_AGAIN && self.ahead.begin_reading(&key) {
             let this = self.clone();
             tokio::spawn(async move {
                 let _ = tokio::time::timeout(LIMIT, this.reread(&key)).await;
                 this.ahead.reading_ended(&key);
             });
         }
-        age <= LONGEST_UNREAD
+        true
     }
 
     /// Notes records that do not count. The next write of this turn removes them, or a later turn if this one ends first.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::SignedDuration;
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     Settled, Spreads, Unplaced,
-    ahead::{PlacesAhead, UnusedPlace, source},
+    ahead::{LONGEST_UNREAD, PlacesAhead, Source, UnusedPlace, source},
 };
 use crate::{
     api::apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
@@ -35,7 +36,7 @@ const ATTEMPTS: u32 = 50;
 const LONGEST_WAIT: Duration = Duration::from_millis(400);
 
 /// What is settled in turns.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Question {
     /// About a Pod.
     Pod(SpreadAsk),
@@ -64,6 +65,8 @@ struct Basis<'a> {
     total: i32,
     /// Whether the WorkloadSpread was read from the API server in this turn, or a moment ago while Pods come fast.
     is_fresh: bool,
+    /// Whether it was so in this turn.
+    is_read: bool,
 }
 
 /// What is decided.
@@ -76,7 +79,10 @@ struct Turn {
     /// How long other replicas may keep places there.
     wait: Option<Duration>,
     ahead: Option<PlacesAhead>,
+    /// Places that are given back.
     unused: Vec<UnusedPlace>,
+    /// There are others, whose write had no answer, and which the watch has perhaps still to bring.
+    misses_unused: bool,
 }
 
 impl Turn {
@@ -132,12 +138,13 @@ impl Spreads {
             }
             let total = total.unwrap_or_default();
             let limits = spec.limits(total);
-            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh };
+            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh, is_read };
             let turn = self.decide(&known, questions, &mut given, waited);
             // That every subset is full is not said by what may be outdated.
             let is_outdated = !is_fresh || (!is_read && turn.says_full());
-            if turn.passes_over && (is_outdated || turn.wait.is_some()) {
-                if is_fresh && let Some(wait) = turn.wait {
+            let gives_back = !is_read && turn.misses_unused && questions.contains(&Question::GiveBack);
+            if gives_back || (turn.passes_over && (is_outdated || turn.wait.is_some())) {
+                if is_read && let Some(wait) = turn.wait {
                     // Another replica may have places there that it does not use.
                     tokio::time::sleep(wait).await;
                     waited += wait;
@@ -155,7 +162,9 @@ impl Spreads {
                 self.ahead.given_back(key, &turn.unused);
                 return Ok(answers);
             }
+            let mut unanswered = Unanswered::new(self, key, &spread, turn.ahead.as_ref());
             let written = self.write(&api, &known, &turn.status, is_bound).await?;
+            unanswered.places.clear();
             match written {
                 SpreadWrite::Done => {
                     self.ahead.given_back(key, &turn.unused);
@@ -230,14 +239,26 @@ impl Spreads {
     ) -> Turn {
         let Basis { key, spread, spec, limits, total, .. } = *known;
         let (now, wall) = (Instant::now(), clock::now().wall);
-        let unused = self.ahead.unused(key, &source(spread), now);
         let mut status = spread.status.clone().unwrap_or_default();
+        let is_known = |UnusedPlace { version, subset, key }: &UnusedPlace| {
+            known.is_read || ahead::is_recorded(&status, (version, subset, key))
+        };
+        let unused = self.ahead.unused(key, &source(spread), now);
+        let (unused, missed): (Vec<_>, Vec<_>) = unused.into_iter().partition(is_known);
         for UnusedPlace { version, subset, key } in &unused {
             ahead::give_back(limits, spec, &mut status, (version, subset, key));
         }
         let before = status.clone();
         let answers = vec![None; questions.len()];
-        let mut turn = Turn { status, answers, passes_over: false, wait: None, ahead: None, unused };
+        let mut turn = Turn {
+            status,
+            answers,
+            passes_over: false,
+            wait: None,
+            ahead: None,
+            unused,
+            misses_unused: !missed.is_empty(),
+        };
         let settled = |answer| Settled { answer, spec: Some(spec.clone()), total, key: None };
         let mut newest = None;
         for (at, question) in questions.iter().enumerate() {
@@ -328,7 +349,7 @@ impl Spreads {
         let room = max.saturating_sub(places[index].there);
         let is_written = spread.status.as_ref() != Some(&turn.status);
         let name = spec.subsets[index].name.as_str();
-        let is_alone = ahead::kept_by_others(&turn.status, version, &[name], self.ahead.replica(), wall).is_none();
+        let is_alone = !ahead::has_others(&turn.status, version, name, self.ahead.replica());
         let of = (index, name, room);
         turn.ahead = self.ahead.more((key, &source(spread)), version, of, (is_written, is_alone), (now, wall));
         if let Some(new) = &turn.ahead {
@@ -352,9 +373,13 @@ impl Spreads {
         waited: Duration,
     ) -> Option<Duration> {
         let status = spread.status.as_ref()?;
+        // What was kept when the status was read may have been given back since then.
+        let age = self.ahead.age(&ObjectKey::of(spread), &source(spread), Instant::now());
+        let age = SignedDuration::try_from(age.unwrap_or_default().min(LONGEST_UNREAD)).unwrap_or_default();
+        let then = clock::now().wall.checked_sub(age).unwrap_or_default();
         let subsets = spec.subsets.iter().zip(schedulable(spec, status)).take(index);
         let before: Vec<&str> = subsets.filter(|(_, gets)| *gets).map(|(subset, _)| subset.name.as_str()).collect();
-        let wait = ahead::kept_by_others(status, version, &before, self.ahead.replica(), clock::now().wall);
+        let wait = ahead::kept_by_others(status, version, &before, self.ahead.replica(), then);
         wait.filter(|wait| waited + *wait <= LONGEST_WAIT)
     }
 
@@ -367,6 +392,31 @@ impl Spreads {
             self.have(fresh, begun);
         }
         Ok(read.filter(|spread| spread.metadata.deletion_timestamp.is_none()).map(Arc::new))
+    }
+}
+
+/// Places whose write has no answer yet. If none comes, because the call fails or the caller goes, they may be on record all the
+/// same: then they are given back.
+struct Unanswered {
+    spreads: Arc<Spreads>,
+    key: ObjectKey,
+    of: Source,
+    places: Vec<UnusedPlace>,
+}
+
+impl Unanswered {
+    fn new(spreads: &Arc<Spreads>, key: &ObjectKey, spread: &WorkloadSpread, ahead: Option<&PlacesAhead>) -> Self {
+        let places = ahead.map(PlacesAhead::unused).unwrap_or_default();
+        Self { spreads: spreads.clone(), key: key.clone(), of: source(spread), places }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        let places = std::mem::take(&mut self.places);
+        if !places.is_empty() {
+            self.spreads.take_back(&self.key, &self.of, places);
+        }
     }
 }
 

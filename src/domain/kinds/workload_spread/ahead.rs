@@ -3,8 +3,8 @@
 //!
 //! Such a record counts as any other, so that no limit is passed. It is given to one Pod, which names its key in the note of its
 //! subset; one that is not used in time is taken away by its replica, or by the controller as that of a Pod that has not come. A
-//! replica takes a small part of the room, and for a moment. Whoever finds a subset full waits until no other replica may have an
-//! unused place in it, so that it is filled before the next one.
+//! replica takes a part of the room, a small one beside others, and for a moment. Whoever finds a subset full waits until no other
+//! replica may have an unused place in it, for 0.4 s at most, so that it is filled before the next one.
 
 use std::time::Duration;
 
@@ -30,15 +30,15 @@ const MOST: usize = 128;
 /// With less room each Pod is recorded by itself. Who finds the subset full waits until nobody may keep an unused place in it, and
 /// even one place would be kept for longer than the last ones take to be used up.
 const LAST: i32 = 24;
-/// The same for a replica beside which no other keeps places: each write costs the API server more the more Pods are on record, and
-/// nobody waits for these places.
-const PART_ALONE: i32 = 2;
+/// The same for a replica that sees no place of another one on record: each write costs the API server more the more Pods are on
+/// record, and most likely nobody waits for these places. Two that begin at the same moment still fit.
+const PART_ALONE: i32 = 3;
 const LAST_ALONE: i32 = 4;
 /// No name of a Pod begins so: a colon is in none.
 const PREFIX: &str = "ahead:";
 
-/// How many places are kept where there is room for so many Pods, and so many have come in the [`WINDOW`]. `is_alone`: no other
-/// replica keeps places there.
+/// How many places are kept where there is room for so many Pods, and so many have come in the [`WINDOW`]. `is_alone`: no place of
+/// another replica is on record there.
 pub fn wanted(room: i32, demand: usize, is_alone: bool) -> usize {
     let (part, last) = if is_alone { (PART_ALONE, LAST_ALONE) } else { (PART, LAST) };
     let part = usize::try_from(room / part).unwrap_or_default();
@@ -62,6 +62,13 @@ fn kept_by_other(key: &str, replica: &str) -> Option<i64> {
     let (until, rest) = key.strip_prefix(PREFIX)?.split_once(':')?;
     let (of, _) = rest.split_once(':')?;
     (of != replica).then(|| until.parse().ok()).flatten()
+}
+
+/// Whether a place of another replica is on record in a subset, whatever its time: their clocks may be others.
+pub fn has_others(status: &WorkloadSpreadStatus, version: &str, subset: &str, replica: &str) -> bool {
+    let subsets = status.versioned_subset_statuses.get(version).into_iter().flatten();
+    let mut keys = subsets.filter(|known| known.name == subset).flat_map(|known| known.creating_pods.keys());
+    keys.any(|key| kept_by_other(key, replica).is_some())
 }
 
 /// How long other replicas may keep places in the subsets before this one, and take to give them back. None: they keep none, or
@@ -100,6 +107,12 @@ pub fn record(
     status.versioned_subset_statuses.insert(version.to_owned(), all);
 }
 
+/// Whether a place is on record.
+pub fn is_recorded(status: &WorkloadSpreadStatus, (version, subset, key): (&str, &str, &str)) -> bool {
+    let mut subsets = status.versioned_subset_statuses.get(version).into_iter().flatten();
+    subsets.any(|known| known.name == subset && known.creating_pods.contains_key(key))
+}
+
 /// Takes the record of a place away that nobody has used.
 pub fn give_back(
     limits: &[Option<i32>],
@@ -127,10 +140,10 @@ mod tests {
             (1000, 3, 0, 0),
             (1000, 4, 4, 4),
             (1000, 50, 50, 50),
-            (100, 50, 12, 50),
-            (24, 50, 3, 12),
-            (23, 50, 0, 11),
-            (4, 50, 0, 2),
+            (100, 50, 12, 33),
+            (24, 50, 3, 8),
+            (23, 50, 0, 7),
+            (4, 50, 0, 1),
             (3, 50, 0, 0),
             (0, 50, 0, 0),
             (-1, 50, 0, 0),

@@ -1,7 +1,13 @@
 //! Places that are recorded ahead of the Pods that take them: few writes, and never a Pod more than there is room for.
 
+use jiff::SignedDuration;
+
 use super::*;
-use crate::{liveness::Random, webhook::spreads::ahead::LONGEST_UNREAD};
+use crate::{
+    liveness::Random,
+    runtime::clock,
+    webhook::spreads::ahead::{LONGEST_UNREAD, source},
+};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -122,6 +128,7 @@ async fn while_pods_come_fast_few_of_them_wait_for_a_look_at_subsets_that_are_fu
     let wanted = |found: &[(&str, usize)]| found.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     assert_eq!(come(200).await, wanted(&[("a", 50), ("b", 150)]));
     let (reads, writes) = (server.rereads.load(Ordering::SeqCst), server.writes.load(Ordering::SeqCst));
+    assert!(reads <= 10, "{reads} reads while each write brings the status");
     assert_eq!(come(200).await, wanted(&[("c", 200)]));
     let reads = server.rereads.load(Ordering::SeqCst) - reads;
     assert!((10..=25).contains(&reads), "{reads} reads in two seconds");
@@ -143,6 +150,95 @@ async fn while_pods_come_fast_few_of_them_wait_for_a_look_at_subsets_that_are_fu
     object["metadata"]["resourceVersion"] = "2000".into();
     server.put(SPREAD, object);
     assert_eq!(come(1).await, wanted(&[("a", 1)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_slowly_wait_for_a_look_at_subsets_that_are_full_each() {
+    let server = Server::new(subsets(&[("a", json!(0)), ("b", Value::Null)]));
+    let spreads = server.replica();
+    for i in 1..=20 {
+        assert_eq!(subset_of(&place(&spreads, pod(&format!("web-{i}"))).await), "b");
+        assert_eq!(server.rereads.load(Ordering::SeqCst), i);
+        tokio::time::sleep(100 * MILLI).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_every_subset_is_full_is_not_said_by_what_was_read_a_moment_ago() {
+    let server = Server::new(subsets(&[("a", json!(40))]));
+    let spreads = server.replica();
+    for i in 0..40 {
+        assert_eq!(subset_of(&place(&spreads, pod(&format!("web-{i}"))).await), "a");
+    }
+    let mut object = json!(server.spread());
+    object["status"]["versionedSubsetStatuses"]["versionIgnored"][0] =
+        json!({"name": "a", "replicas": 39, "missingReplicas": 1});
+    object["metadata"]["resourceVersion"] = "1000".into();
+    server.put(SPREAD, object);
+    assert_eq!(subset_of(&place(&spreads, pod("next")).await), "a");
+    assert_eq!(subset_of(&place(&spreads, pod("last")).await), "none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_places_of_another_replica_a_small_part_of_the_room_is_taken() {
+    for (others, kept) in [(json!({}), 100 / 3), (json!({"ahead:1:other:0": "2026-01-01T00:00:00Z"}), 99 / 8)] {
+        let server = Server::new(subsets(&[("a", json!(150)), ("b", Value::Null)]));
+        let mut object = json!(server.spread());
+        let known = json!({"name": "a", "replicas": 0, "missingReplicas": 150, "creatingPods": others});
+        object["status"]["versionedSubsetStatuses"] = json!({"versionIgnored": [known]});
+        object["metadata"]["resourceVersion"] = "2".into();
+        server.put(SPREAD, object);
+        let before = server.recorded()["a"];
+        let spreads = server.replica();
+        join_all((0..50).map(|i| place(&spreads, pod(&format!("web-{i}"))))).await;
+        assert_eq!(server.recorded()["a"] - before, 50 + kept);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_whose_write_had_no_answer_are_given_back() {
+    let server = Server::new(subsets(&[("a", json!(100)), ("b", Value::Null)]));
+    let spreads = server.replica();
+    let come = |from: usize| join_all((from..from + 40).map(|i| place(&spreads, pod(&format!("web-{i}")))));
+    let mut placed = come(0).await;
+    server.loses_answers.store(true, Ordering::SeqCst);
+    placed.extend(come(40).await);
+    assert!(placed.iter().any(|placed| placed.pod.is_none()), "some waited for a write");
+    let is_ahead = |key: &String| key.starts_with("ahead:");
+    let given: Vec<String> =
+        placed.iter().filter(|placed| placed.pod.is_some()).map(|placed| key_of("", placed).0).collect();
+    let on_record = || {
+        let status = server.spread().status.unwrap();
+        let recorded = status.versioned_subset_statuses["versionIgnored"][0].creating_pods.clone();
+        recorded.into_keys().filter(is_ahead).filter(|key| !given.contains(key)).count()
+    };
+    assert!(on_record() > 0);
+    server.loses_answers.store(false, Ordering::SeqCst);
+    tokio::time::sleep(LIMIT + 100 * MILLI).await;
+    assert_eq!(on_record(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_when_the_status_was_read_is_waited_for() {
+    let now = clock::now().wall;
+    // It is given back 40 ms from now.
+    let until = (now - SignedDuration::from_millis(10)).as_millisecond();
+    let server = Server::new(subsets(&[("a", json!(1)), ("b", Value::Null)]));
+    let mut object = json!(server.spread());
+    object["status"]["versionedSubsetStatuses"] = json!({"versionIgnored": [{"name": "a", "replicas": 0, "missingReplicas": 0,
+        "creatingPods": {format!("ahead:{until}:other:0"): "2026-01-01T00:00:00Z"}}]});
+    server.put(SPREAD, object);
+    let spreads = server.replica();
+    let spread = server.spread();
+    let spec = SpreadSpec::of(&spread).unwrap();
+    let kept = || spreads.kept_by_others(&spread, &spec, ("versionIgnored", 1), Duration::ZERO);
+    let key = ObjectKey::of(&spread);
+    let at = Instant::now();
+    spreads.ahead.asked(&key, "versionIgnored", at);
+    tokio::time::advance(80 * MILLI).await;
+    assert_eq!(kept(), None, "it was given back 40 ms ago");
+    spreads.ahead.was_read(&key, &source(&spread), at);
+    assert!(kept().is_some(), "as far as is known from a read 80 ms ago it is kept");
 }
 
 /// Three replicas with different loads, watches that lag, a manager that counts now and then, Pods that are deleted, creations
