@@ -24,7 +24,7 @@ use crate::{
     },
     k8s::invalid::Invalid,
     runtime::{
-        apply::{code, patch_status},
+        apply::{code, is_refusal, patch_status},
         clock,
         watches::ObjectKey,
     },
@@ -162,9 +162,7 @@ impl Spreads {
                 self.ahead.given_back(key, &turn.unused);
                 return Ok(answers);
             }
-            let mut unanswered = Unanswered::new(self, key, &spread, turn.ahead.as_ref());
-            let written = self.write(&api, &known, &turn.status, is_bound).await?;
-            unanswered.places.clear();
+            let written = self.write(&api, &known, (&turn.status, turn.ahead.as_ref()), is_bound).await?;
             match written {
                 SpreadWrite::Done => {
                     self.ahead.given_back(key, &turn.unused);
@@ -194,21 +192,25 @@ impl Spreads {
     /// Writes what is decided. Records alone are added beside what others record, unless the write is to be bound to the version
     /// that was looked at.
     async fn write(
-        &self,
+        self: &Arc<Self>,
         api: &Api<WorkloadSpread>,
         known: &Basis<'_>,
-        wanted: &WorkloadSpreadStatus,
+        (wanted, ahead): (&WorkloadSpreadStatus, Option<&PlacesAhead>),
         is_bound: bool,
     ) -> Result<SpreadWrite, Unplaced> {
-        let Basis { spread, spec, limits, .. } = *known;
+        let Basis { key, spread, spec, limits, .. } = *known;
         let before = spread.status.as_ref().filter(|_| !is_bound && !spec.needs_total());
         let (uid, generation) = source(spread);
         let added = before.and_then(|before| additions(before, wanted, (uid.as_str(), generation)));
         let begun = Instant::now();
+        let mut unanswered = Unanswered::new(self, key, spread, ahead);
         let written = match &added {
             Some(added) => add(api, spread, added).await.map(Some),
             None => patch_status(api, spread, &recorded(spread), &json!(wanted)).await,
         };
+        if written.as_ref().err().is_none_or(is_refusal) {
+            unanswered.places.clear();
+        }
         let newer = match written {
             Ok(Some(newer)) => newer,
             Ok(None) => return Ok(SpreadWrite::Done),
@@ -396,7 +398,7 @@ impl Spreads {
 }
 
 /// Places whose write has no answer yet. If none comes, because the call fails or the caller goes, they may be on record all the
-/// same: then they are given back.
+/// same: then they are given back. After a refusal nothing is on record.
 struct Unanswered {
     spreads: Arc<Spreads>,
     key: ObjectKey,

@@ -32,6 +32,8 @@ struct Server {
     refuses_bound: AtomicBool,
     /// Writes are carried out and answered with 500.
     loses_answers: AtomicBool,
+    /// Writes are refused.
+    refuses: AtomicBool,
     /// Reads of the WorkloadSpread.
     rereads: AtomicUsize,
     events: Mutex<Vec<String>>,
@@ -102,6 +104,9 @@ impl Server {
         }
         if *method == Method::PATCH && path == format!("{SPREAD}/status") {
             let Some(object) = objects.get_mut(SPREAD) else { return failure(404) };
+            if self.refuses.load(Ordering::SeqCst) {
+                return failure(403);
+            }
             let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             if body.is_array() {
                 // A JSON patch is for whatever is stored.

@@ -24,14 +24,14 @@ pub const LONGEST: Duration = Duration::from_millis(300);
 const GIVING_BACK: i64 = 50;
 /// With fewer Pods in the window each one is recorded by itself.
 pub const FAST: usize = 4;
-/// One replica keeps this part of the room at most: with three of them the room is not used up before what they keep.
+/// A replica keeps this part of the room at most beside others: with three of them the room is not used up before what they keep.
 const PART: i32 = 8;
 const MOST: usize = 128;
 /// With less room each Pod is recorded by itself. Who finds the subset full waits until nobody may keep an unused place in it, and
 /// even one place would be kept for longer than the last ones take to be used up.
 const LAST: i32 = 24;
-/// The same for a replica that sees no place of another one on record: each write costs the API server more the more Pods are on
-/// record, and most likely nobody waits for these places. Two that begin at the same moment still fit.
+/// The same two for a replica that sees no place of another one on record. It writes less often, since a write costs the API server
+/// more the more Pods are on record, and most likely nobody waits for its places. Two that begin at the same moment still fit.
 const PART_ALONE: i32 = 3;
 const LAST_ALONE: i32 = 4;
 /// No name of a Pod begins so: a colon is in none.

@@ -219,6 +219,18 @@ async fn places_whose_write_had_no_answer_are_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_refusal_nothing_is_given_back() {
+    let server = Server::new(subsets(&[("a", json!(100)), ("b", Value::Null)]));
+    let spreads = server.replica();
+    let come = |from: usize| join_all((from..from + 40).map(|i| place(&spreads, pod(&format!("web-{i}")))));
+    come(0).await;
+    server.refuses.store(true, Ordering::SeqCst);
+    assert!(come(40).await.iter().any(|placed| placed.pod.is_none()), "some waited for a write");
+    let spread = server.spread();
+    assert_eq!(spreads.ahead.unused(&ObjectKey::of(&spread), &source(&spread), Instant::now()), []);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_kept_when_the_status_was_read_is_waited_for() {
     let now = clock::now().wall;
     // It is given back 40 ms from now.
