@@ -89,6 +89,9 @@ pub struct Target<'a> {
     pub label: &'a str,
     /// The label `pod-template-hash` of Pods on it, if they have one.
     pub template_hash: Option<&'a str>,
+    /// Whether a Pod without a lifecycle state gets one. Else only a resize gives it one: it may leave the gate open, and then
+    /// nothing but the state says that an update is under way.
+    pub gives_state: bool,
 }
 
 /// The writer of updates in place of one controller.
@@ -376,16 +379,16 @@ fn first_change(whole: &Value, target: Target<'_>, spec: &UpdateSpec, now: Now) 
     } else {
         batch_of(whole, spec, state, now)
     };
-    let template_hash = target.template_hash.map(|hash| (labels::POD_TEMPLATE_HASH, hash));
     let metadata = &mut change.patch["metadata"];
-    for (key, value) in
-        [(labels::CONTROLLER_REVISION_HASH, target.label), (labels::LIFECYCLE_STATE, State::Updating.as_str())]
-            .into_iter()
-            .chain(template_hash)
-    {
-        metadata["labels"][key] = value.into();
+    metadata["labels"][labels::CONTROLLER_REVISION_HASH] = target.label.into();
+    if let Some(hash) = target.template_hash {
+        metadata["labels"][labels::POD_TEMPLATE_HASH] = hash.into();
     }
-    metadata["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
+    let has_state = whole.get("metadata").and_then(|m| m.get("labels")?.get(labels::LIFECYCLE_STATE)).is_some();
+    if has_state || target.gives_state || !spec.container_resources.is_empty() {
+        metadata["labels"][labels::LIFECYCLE_STATE] = State::Updating.as_str().into();
+        metadata["annotations"][labels::LIFECYCLE_TIMESTAMP] = rfc3339(now.wall).into();
+    }
     Ok(change)
 }
 
@@ -440,5 +443,36 @@ mod tests {
         assert_eq!(look("Normal", json!({"updateResources": true})), None, "it is done");
         assert_eq!(look("Updating", json!({"updateResources": true, "revision": 7})), None, "it cannot be read");
         assert_eq!(next_look(&PodView::default()), None);
+    }
+
+    #[test]
+    fn item_5_7_an_update_gives_no_lifecycle_state_to_a_pod_without_one() {
+        let pod = |labels: Value| json!({"metadata": {"name": "a", "labels": labels}, "spec": {"containers": [{"name": "main", "image": "i:1"}]}});
+        let with_state = pod(json!({labels::LIFECYCLE_STATE: "Normal"}));
+        let image =
+            UpdateSpec { container_images: [("main".to_owned(), "i:2".to_owned())].into(), ..UpdateSpec::default() };
+        let grace = UpdateSpec { grace_seconds: 5, ..image.clone() };
+        let resize = UpdateSpec {
+            container_resources: [("main".to_owned(), json!({"limits": {"cpu": "2"}}))].into(),
+            ..image.clone()
+        };
+        let state = |pod: &Value, spec: &UpdateSpec, gives_state: bool| {
+            let target = Target { label: "web-2", template_hash: None, gives_state };
+            let patch = first_change(pod, target, spec, clock::now()).unwrap().patch;
+            let stamp = &patch["metadata"]["annotations"][labels::LIFECYCLE_TIMESTAMP];
+            let state = patch["metadata"]["labels"].get(labels::LIFECYCLE_STATE).cloned();
+            assert_eq!(
+                (stamp.is_string(), &patch["metadata"]["labels"][labels::CONTROLLER_REVISION_HASH]),
+                (state.is_some(), &json!("web-2"))
+            );
+            state
+        };
+        let updating = Some(json!("Updating"));
+        for spec in [&image, &grace] {
+            assert_eq!(state(&pod(json!({})), spec, false), None);
+            assert_eq!(state(&with_state, spec, false), updating, "item 3.9");
+            assert_eq!(state(&pod(json!({})), spec, true), updating, "a CloneSet");
+        }
+        assert_eq!(state(&pod(json!({})), &resize, false), updating, "nothing else says that it is under way");
     }
 }

@@ -202,7 +202,7 @@ impl Controller {
     fn labels_of<'a>(&self, revision: &'a str) -> Target<'a> {
         let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
         let label = make::revision_label(revision, short);
-        Target { label, template_hash: Some(revision::short(revision)) }
+        Target { label, template_hash: Some(revision::short(revision)), gives_state: true }
     }
 }
 

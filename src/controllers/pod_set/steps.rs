@@ -212,7 +212,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                     writers: (&self.pods, &self.in_place),
                     owner,
                     view,
-                    revision: (revision, Target { label, template_hash: None }),
+                    revision: (revision, Target { label, template_hash: None, gives_state: false }),
                     spec,
                     is_in_doubt: self.in_place.is_in_doubt(view),
                 };

@@ -124,7 +124,9 @@ pub fn refresh(
         Ok(annotations) => annotations,
         Err(error) => return Refresh::Wait { after: None, for_what: format!("somebody to mend its {error}") },
     };
-    let reads_more = annotations.state.as_ref().is_some_and(|s| s.update_env_from_metadata || s.update_resources);
+    let reads_more = annotations.state.as_ref().is_some_and(|state| {
+        state.update_env_from_metadata || state.update_resources || inplace::needs_definitions(&observed, state)
+    });
     if reads_more && whole.is_none() {
         return Refresh::WholePod;
     }
@@ -269,6 +271,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::pod::runtime_meta;
 
     fn now() -> Now {
         Now { wall: "2026-01-01T01:00:00.7Z".parse().unwrap(), mono: Duration::from_secs(9) }
@@ -403,6 +406,38 @@ mod tests {
         assert_eq!(run(&updating, Value::Null), Refresh::WholePod);
         let with = refresh(&view(&updating), Some(&updating), None, "web-2", now());
         assert!(matches!(with, Refresh::Wait { .. }), "{with:?}");
+    }
+
+    #[test]
+    fn case_06_the_hash_of_kubelet_1_30_is_judged_with_the_whole_pod() {
+        let mut updating = state(
+            &pod(json!({"metadata": {"labels": {"lifecycle.apps.kruise.io/state": "Updating"}},
+                "status": {"conditions": [{"type": "InPlaceUpdateReady", "status": "False"}]}})),
+            // Both images have one id, and kubelet shows the name of the first one for it.
+            json!({"lastContainerStatuses": {"main": {"imageID": "i@sha256:2"}}}),
+        );
+        updating["spec"]["containers"][0]["image"] = "i:3".into();
+        let [short, long] = runtime_meta::plain_hashes(&updating["spec"]["containers"][0]);
+        let report = |id: &str, hash: u64| json!({"containers": [{"name": "main", "containerID": id, "hashes": {"plainHash": hash}}]});
+        let with = |report: Value, seen: Value| {
+            let mut pod = updating.clone();
+            pod["metadata"]["annotations"][labels::RUNTIME_CONTAINERS_META] = report.to_string().into();
+            pod["metadata"]["generation"] = 2.into();
+            pod["status"]["observedGeneration"] = seen;
+            pod
+        };
+        let of_1_30 = with(report("c://1", long), Value::Null);
+        assert_eq!(run(&of_1_30, Value::Null), Refresh::WholePod);
+        let done = refresh(&view(&of_1_30), Some(&of_1_30), None, "web-2", now());
+        assert!(matches!(done, Refresh::Status(_)), "{done:?}");
+        let of_1_31 = with(report("c://1", short), Value::Null);
+        assert!(matches!(run(&of_1_31, Value::Null), Refresh::Status(_)), "the view says enough");
+        for (pod, why) in [
+            (with(report("c://0", long), Value::Null), "the report is about another instance"),
+            (with(report("c://1", long), 2.into()), "a kubelet that reports generations has the short hash"),
+        ] {
+            assert!(matches!(run(&pod, Value::Null), Refresh::Wait { .. }), "{why}");
+        }
     }
 
     #[test]

@@ -91,6 +91,19 @@ pub(super) fn containers_done(pod: &ObservedPod<'_>, state: &State) -> Container
     ContainersDone::yes()
 }
 
+/// Whether only the whole Pod can say that its containers have been updated.
+///
+/// Up to 1.30 kubelet's hash of a container is one of its whole definition, which stores do not keep. A view is compared with
+/// the hash of 1.31 alone: where two images have one id it would never be done. From 1.33 on kubelet says which generation it
+/// has seen, so that no Pod is read in vain there.
+pub fn needs_definitions(pod: &ObservedPod<'_>, state: &State) -> bool {
+    let meta = || pod.runtime_meta.and_then(|text| serde_json::from_str::<RuntimeMeta>(text).ok());
+    pod.whole.is_none()
+        && pod.is_kubelet_silent
+        && !containers_done(pod, state).done
+        && meta().is_some_and(|meta| first_inconsistent(pod, &meta, |_, _| true).is_none())
+}
+
 /// The first container of the Pod that the report does not cover, or whose hash is another one.
 fn first_inconsistent<'a>(
     pod: &ObservedPod<'a>,

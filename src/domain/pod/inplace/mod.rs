@@ -27,7 +27,7 @@ pub use annotations::{
     Annotations, BatchRecord, LastStatus, PreCheck, RefMetadata, State, UnreadableAnnotation, UpdateSpec,
 };
 pub use batch::{Batch, batch, begin};
-pub use completion::{ContainersDone, is_complete, is_same_image};
+pub use completion::{ContainersDone, is_complete, is_same_image, needs_definitions};
 pub use difference::{Allowed, NotInPlace, spec_between};
 pub use observed::ObservedPod;
 pub use pending::with_pending;

@@ -20,6 +20,8 @@ pub struct ObservedPod<'a> {
     pub(super) is_gate_closed: bool,
     /// Whether kubelet has not seen the last change of the spec.
     pub(super) is_kubelet_behind: bool,
+    /// Whether kubelet does not say which generation it has seen: it is older than 1.33.
+    pub(super) is_kubelet_silent: bool,
     /// Regular containers.
     pub(super) containers: Vec<ObservedContainer<'a>>,
 }
@@ -95,6 +97,7 @@ impl<'a> From<&'a Value> for ObservedPod<'a> {
             runtime_meta: metadata("annotations", labels::RUNTIME_CONTAINERS_META),
             is_gate_closed: has_gate && condition.is_none_or(|condition| text(condition, "status") != "True"),
             is_kubelet_behind: is_behind(generations),
+            is_kubelet_silent: generations.1.is_none(),
             containers: containers.collect(),
         }
     }
@@ -120,14 +123,14 @@ impl<'a> From<&'a PodView> for ObservedPod<'a> {
         });
         let gate = labels::CONDITION_INPLACE_UPDATE_READY;
         let is_open = |condition: &PodCondition| condition.status == "True";
+        let generations = notes.map_or((None, None), |notes| (notes.generation, notes.observed_generation));
         Self {
             whole: None,
             revision: pod.labels.get(labels::CONTROLLER_REVISION_HASH).unwrap_or_default(),
             runtime_meta: notes.and_then(|notes| notes.runtime_meta.as_deref()),
             is_gate_closed: pod.has_readiness_gate(gate) && !pod.condition(gate).is_some_and(is_open),
-            is_kubelet_behind: is_behind(
-                notes.map_or((None, None), |notes| (notes.generation, notes.observed_generation)),
-            ),
+            is_kubelet_behind: is_behind(generations),
+            is_kubelet_silent: generations.1.is_none(),
             containers: containers.collect(),
         }
     }
