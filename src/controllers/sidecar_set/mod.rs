@@ -158,18 +158,25 @@ struct SidecarMemory {
 impl SidecarMemory {
     /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
     fn pause(&self, name: &str, now: Duration) -> Duration {
-        let rest = rest(name, self.pods);
-        let left = self.rests_since.map_or(Duration::ZERO, |since| rest.saturating_sub(now.saturating_sub(since)));
+        let left = self.rests_since.map_or(Duration::ZERO, |since| {
+            // Also after a long rest: else the first Pod has a pass and a write of each of its SidecarSets at the same moment.
+            rest(name, self.pods).saturating_sub(now.saturating_sub(since)).max(apart(name))
+        });
         wake::pause(self.pods).max(left)
     }
 }
 
-/// The pause between two passes of a SidecarSet at rest: [`AT_REST`], what its name makes of [`APART`], and what its Pods add.
+/// The pause between two passes of a SidecarSet at rest: [`AT_REST`], what its name adds, and what its Pods add.
 fn rest(name: &str, pods: usize) -> Duration {
+    let for_pods = FOR_EACH_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MOST_FOR_PODS);
+    AT_REST + apart(name) + for_pods
+}
+
+/// What its name makes of [`APART`].
+fn apart(name: &str) -> Duration {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    let for_pods = FOR_EACH_POD.saturating_mul(u32::try_from(pods).unwrap_or(u32::MAX)).min(MOST_FOR_PODS);
-    AT_REST + Duration::from_millis(hasher.finish() % APART) + for_pods
+    Duration::from_millis(hasher.finish() % APART)
 }
 
 /// A SidecarSet in one pass.

@@ -1180,6 +1180,17 @@ async fn news_of_pods_wait_for_seconds_while_nothing_is_to_be_done_with_any() {
     tokio::time::advance(rest("logs", 4)).await;
     look(&world).await;
     assert_eq!(world.status()["matchedPods"], 5);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    world.inject(&["f"]);
+    world.deliver();
+    let apart = apart("logs").max(wake::pause(5));
+    assert_eq!(
+        (world.controller.queue.depth(), world.controller.queue.next_in()),
+        (0, Some(apart)),
+        "after a long rest"
+    );
+    tokio::time::advance(apart).await;
+    look(&world).await;
     world.image("a:2");
     world.deliver();
     assert_eq!(world.controller.queue.depth(), 1, "a new spec waits for nothing");
@@ -1194,6 +1205,7 @@ fn sidecar_sets_at_rest_look_again_at_different_moments() {
     let rests: BTreeSet<Duration> = (0..10).map(|number| rest(&format!("set-{number}"), 0)).collect();
     assert_eq!(rests.len(), 10, "{rests:?}");
     assert!(rests.iter().all(|rest| (AT_REST..AT_REST * 2).contains(rest)), "{rests:?}");
+    assert_eq!((0..10).map(|number| apart(&format!("set-{number}"))).collect::<BTreeSet<_>>().len(), 10);
     let more = |pods| (rest("logs", pods) - rest("logs", 0)).as_millis();
     assert_eq!([1, 1_000, 10_000, usize::MAX].map(more), [1, 1_000, 3_000, 3_000]);
 }
