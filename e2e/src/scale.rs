@@ -3,7 +3,8 @@
 //!
 //! etcd, API server, scheduler, controller manager, webhook and manager are real; nodes and kubelets are played
 //! ([`player`](crate::player)). The bare client is this process: it creates the same Pods, 50 requests in flight, and does
-//! nothing else. It is exempt from the API server's fairness, as an administrator is; the manager is not.
+//! nothing else. It is exempt from the API server's fairness and from our admission policies on Pods, as an administrator is;
+//! the manager is not. Updates in place are measured beside a bare client with the manager's account too (`limited.rs`).
 //!
 //! Build it with optimisation, as the Makefile does: a slow bare client would flatter.
 
@@ -13,6 +14,7 @@ mod census;
 mod clone_set;
 mod daemon_set;
 mod jobs;
+mod limited;
 mod paced;
 mod sidecar_set;
 mod spread;
@@ -57,6 +59,8 @@ const IMAGES: [&str; 2] = ["registry.example/app:v1", "registry.example/app:v2"]
 pub enum Side {
     /// Requests and nothing else.
     Bare,
+    /// The same requests by the manager's account, under the same admission policies: updates in place.
+    Limited,
     CloneSet,
     Deployment,
 }
@@ -256,8 +260,12 @@ impl Scale<'_> {
         ] {
             let crd = format!("{crd}.apps.kruise.io");
             let is_measured = self.measures(part) && (part != Part::CloneSet || self.has(Side::CloneSet));
+            // One owns the Pods of the bare client with the manager's account.
+            let has_limited = self.has(Side::Limited)
+                && [Part::CloneSet, Part::StatefulSet, Part::DaemonSet].into_iter().any(|part| self.measures(part));
+            let is_needed = is_measured || part == Part::CloneSet && has_limited;
             let is_there = self.t.api("CustomResourceDefinition").get_opt(&crd).await?.is_some();
-            ensure!(is_there || !is_measured, "{crd} is not installed: leave it out with --only or --sides");
+            ensure!(is_there || !is_needed, "{crd} is not installed: leave it out with --only or --sides");
         }
         Ok(())
     }

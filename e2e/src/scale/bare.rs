@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::census::Census;
-use super::{GATES, IMAGES, IN_FLIGHT, LONG, REVISIONS};
+use super::{GATES, IMAGES, IN_FLIGHT, LONG, REVISIONS, limited};
 use crate::kit::{Look, Test};
 use crate::player::on_played_nodes;
 
@@ -21,6 +21,8 @@ pub(super) enum Way {
     /// The bare client, whose Pods have the labels and readiness gates of a CloneSet's, and who opens those: the writes
     /// that any client has to make for the same Pods.
     Gated,
+    /// The same client and Pods, with the manager's account: for updates in place.
+    Limited,
     CloneSet,
     Deployment,
 }
@@ -30,6 +32,7 @@ impl Way {
         match self {
             Self::Bare => format!("bare client, {IN_FLIGHT} in flight"),
             Self::Gated => "bare client, the same Pods".into(),
+            Self::Limited => limited::TEXT.into(),
             Self::CloneSet => "CloneSet".into(),
             Self::Deployment => "Deployment".into(),
         }
@@ -43,7 +46,8 @@ pub(super) fn max_unavailable(count: usize) -> usize {
 
 /// Connections are made before anything is measured.
 pub(super) async fn warm(t: &Test) -> Result<()> {
-    let look = |_| async { t.get("Namespace", &t.namespace).await };
+    // The manager's account may read Pods one by one; there need not be one.
+    let look = |_| async { t.find("Pod", "warm").await };
     stream::iter(0..IN_FLIGHT).map(look).buffer_unordered(IN_FLIGHT).try_for_each(|_| future::ready(Ok(()))).await
 }
 
@@ -85,7 +89,7 @@ pub(super) fn bare_pod(app: &str, index: usize) -> Value {
 }
 
 /// With the labels and readiness gates of a CloneSet's Pod: the API server's work for a write grows with what is there.
-fn gated_pod(app: &str, index: usize) -> Value {
+pub(super) fn gated_pod(app: &str, index: usize) -> Value {
     let mut pod = bare_pod(app, index);
     pod["metadata"]["generateName"] = format!("{app}-").into();
     pod["metadata"]["labels"] = json!({ "app": app, "apps.kruise.io/cloneset-instance-id": format!("{index:05}"),
@@ -102,7 +106,7 @@ pub(super) async fn create(t: &Test, way: Way, name: &str, count: usize) -> Resu
             let make = |index: usize| async move { t.create(bare_pod(name, index)).await.map(drop) };
             stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
         }
-        Way::Gated => create_gated(t, count, |index| gated_pod(name, index)).await,
+        Way::Gated | Way::Limited => create_gated(t, count, |index| gated_pod(name, index)).await,
     }
 }
 

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::bare::{Way, clone_set, create, delete, deployment, in_place_bare, max_unavailable, template, warm};
+use super::bare::{
+    Way, clone_set, create, delete, deployment, gated_pod, in_place_bare, max_unavailable, template, warm,
+};
 use super::census::Census;
-use super::{IMAGES, LONG, Scale, Side, Step, in_turn, of_rounds};
+use super::{IMAGES, LONG, Scale, Side, Step, in_turn, limited, of_rounds};
 use crate::kit::{Look, PATIENCE};
 use crate::measure::{Usage, median, megabytes, writes};
 
@@ -86,7 +88,7 @@ impl Scale<'_> {
     /// What is there before the Pods are.
     async fn prepare(&self, way: Way, name: &str) -> Result<()> {
         let (kind, object) = match way {
-            Way::Bare | Way::Gated => return warm(&self.t).await,
+            Way::Bare | Way::Gated | Way::Limited => return warm(&self.t).await,
             Way::CloneSet => ("CloneSet", clone_set(name, 0)),
             Way::Deployment => ("Deployment", deployment(name, 0)),
         };
@@ -109,12 +111,13 @@ impl Scale<'_> {
             let wanted = if *way == Way::CloneSet { goal } else { "" };
             let text = ratio.map_or(middle.clone(), |ratio| format!("{ratio}: {middle}"));
             self.rows.row(&format!("{what}: {}", way.text()), wanted, text);
-            if *way == Way::CloneSet
-                && bare == Way::Bare
-                && let Some(ratio) = beside(seconds, Way::Gated)
-            {
-                let what = format!("{what}: CloneSet beside the same Pods");
-                self.rows.row(&what, goal, ratio);
+            for (other, whom, goal) in [(Way::Gated, "the same Pods", goal), (Way::Limited, limited::BESIDE, "")] {
+                if *way == Way::CloneSet
+                    && other != bare
+                    && let Some(ratio) = beside(seconds, other)
+                {
+                    self.rows.row(&format!("{what}: CloneSet beside {whom}"), goal, ratio);
+                }
             }
         }
     }
@@ -135,15 +138,21 @@ impl Scale<'_> {
         Ok(())
     }
 
-    /// Image updates in place, by the CloneSet and by a bare client, each with Pods of its own.
+    /// Image updates in place, by the CloneSet and by a bare client of either account, each with Pods of its own.
     pub(super) async fn in_place(&mut self) -> Result<()> {
         let (t, count) = (self.t.clone(), self.options.pods);
         let (mut times, mut costs) = (Times::new(), InPlace::default());
-        let sides = [(Side::Bare, Way::Gated), (Side::CloneSet, Way::CloneSet)];
+        let sides = [(Side::Bare, Way::Gated), (Side::Limited, Way::Limited), (Side::CloneSet, Way::CloneSet)];
         let ways: Vec<Way> = sides.into_iter().filter(|(side, _)| self.has(*side)).map(|(_, way)| way).collect();
         for round in 0..self.options.rounds {
             for way in in_turn(&ways, round) {
                 let name = format!("{}-c{round}", format!("{way:?}").to_lowercase());
+                if way == Way::Limited {
+                    let how_many = (count, max_unavailable(count));
+                    let seconds = self.limited_in_place(&name, how_many, |index| gated_pod(&name, index)).await?;
+                    times.entry(way).or_default().push(seconds);
+                    continue;
+                }
                 let pods = Census::begin(&t, &name).await?;
                 self.prepare(way, &name).await?;
                 create(&t, way, &name, count).await?;

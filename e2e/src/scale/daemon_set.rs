@@ -12,8 +12,8 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Census, GATES, IMAGES, IN_FLIGHT, LONG, NODE_PREFIX, REVISIONS, Scale, create_gated, delete_bare};
-use super::{in_place_of, in_turn, template, warm};
+use super::{Census, GATES, IMAGES, IN_FLIGHT, LONG, NODE_PREFIX, REVISIONS, Scale, Side, create_gated, delete_bare};
+use super::{in_place_of, in_turn, limited, template, warm};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, summary};
 use crate::player::{Nodes, PLAYED};
@@ -28,6 +28,14 @@ const JOINING: usize = 100;
 const BETWEEN: Duration = Duration::from_secs(3);
 /// Over which heartbeats are measured.
 const MINUTE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Bare,
+    /// The bare client with the manager's account: for updates in place.
+    Limited,
+    Ours,
+}
 
 fn set(name: &str) -> Value {
     let mut template = template(name);
@@ -104,11 +112,22 @@ impl Scale<'_> {
     async fn daemons_come_and_change(&mut self, nodes: &[String]) -> Result<()> {
         let (count, t) = (nodes.len(), self.t.clone());
         let (mut up, mut changed) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        let mut changed_limited = Vec::new();
         let (at_once, mut most) = (count.div_ceil(10), 0);
+        let mut sides = vec![Who::Bare, Who::Ours];
+        if self.has(Side::Limited) {
+            sides.insert(1, Who::Limited);
+        }
         for round in 0..self.options.rounds {
-            for ours in in_turn(&[false, true], round) {
-                let (side, who) = if ours { ("ours", "DaemonSet") } else { ("bare", "bare client, the same Pods") };
-                let name = format!("ads-{side}-{round}");
+            for side in in_turn(&sides, round) {
+                let name = format!("ads-{}-{round}", format!("{side:?}").to_lowercase());
+                if side == Who::Limited {
+                    let pod = |index: usize| bare_pod(&name, index, &nodes[index]);
+                    changed_limited.push(self.limited_in_place(&name, (count, at_once), pod).await?);
+                    continue;
+                }
+                let ours = side == Who::Ours;
+                let who = if ours { "DaemonSet" } else { "bare client, the same Pods" };
                 let pods = Census::begin(&t, &name).await?;
                 warm(&t).await?;
                 let work = async {
@@ -148,6 +167,7 @@ impl Scale<'_> {
         self.beside(&what, "1.15x", &up[1], ("the bare client", &up[0]));
         let what = format!("DaemonSet, {count} updates in place, maxUnavailable 10 %");
         self.beside(&what, "1.2x", &changed[1], ("the bare client", &changed[0]));
+        self.beside(&what, "", &changed[1], (limited::BESIDE, &changed_limited));
         self.rows.row(&format!("{what}: most that were not ready"), &at_once.to_string(), most.to_string());
         Ok(())
     }

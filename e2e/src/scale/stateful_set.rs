@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    A_SECOND, Census, GATES, IMAGES, LONG, REVISIONS, Scale, create_gated, delete_bare, in_place_of, in_turn, template,
+    A_SECOND, Census, GATES, IMAGES, LONG, REVISIONS, Scale, Side, create_gated, delete_bare, in_place_of, in_turn,
 };
-use super::{warm, workload};
+use super::{limited, template, warm, workload};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, writes};
 
@@ -20,6 +20,8 @@ const ORDERED: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Bare,
+    /// The bare client with the manager's account: for updates in place.
+    Limited,
     Ours,
     BuiltIn,
 }
@@ -32,6 +34,7 @@ impl Who {
     fn text(self) -> &'static str {
         match self {
             Self::Bare => "bare client, the same Pods",
+            Self::Limited => limited::TEXT,
             Self::Ours => "StatefulSet",
             Self::BuiltIn => "built-in StatefulSet",
         }
@@ -42,6 +45,7 @@ impl Who {
 #[derive(Default)]
 struct Times {
     bare: Vec<f64>,
+    limited: Vec<f64>,
     ours: Vec<f64>,
     built_in: Vec<f64>,
 }
@@ -50,6 +54,7 @@ impl Times {
     fn of(&mut self, who: Who) -> &mut Vec<f64> {
         match who {
             Who::Bare => &mut self.bare,
+            Who::Limited => &mut self.limited,
             Who::Ours => &mut self.ours,
             Who::BuiltIn => &mut self.built_in,
         }
@@ -132,7 +137,9 @@ impl Scale<'_> {
                 let owner = self.prepare_set(who, &name, set(who, &name, 0)).await?;
                 let work = async {
                     match who {
-                        Who::Bare => create_gated(&t, count, |ordinal| bare_pod(&name, ordinal, &owner)).await?,
+                        Who::Bare | Who::Limited => {
+                            create_gated(&t, count, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
+                        }
                         Who::Ours | Who::BuiltIn => resize(&t, who, &name, count).await?,
                     }
                     pods.until("Pods to be ready", LONG, |c| c.ready == count).await
@@ -150,7 +157,9 @@ impl Scale<'_> {
                 }
                 let work = async {
                     match who {
-                        Who::Bare => delete_bare(&t, (0..count).map(|ordinal| pod_name(&name, ordinal))).await?,
+                        Who::Bare | Who::Limited => {
+                            delete_bare(&t, (0..count).map(|ordinal| pod_name(&name, ordinal))).await?;
+                        }
                         Who::Ours | Who::BuiltIn => resize(&t, who, &name, 0).await?,
                     }
                     pods.until("Pods to be gone", LONG, |c| c.total == 0).await
@@ -196,9 +205,18 @@ impl Scale<'_> {
         let (mut times, mut most) = (Times::default(), 0);
         // 20 % rounded down, as the StatefulSet does.
         let at_once = (count / 5).max(1);
+        let mut sides = vec![Who::Bare, Who::Ours];
+        if self.has(Side::Limited) {
+            sides.insert(1, Who::Limited);
+        }
         for round in 0..self.options.rounds {
-            for who in in_turn(&[Who::Bare, Who::Ours], round) {
+            for who in in_turn(&sides, round) {
                 let name = format!("sts-{}-c{round}", format!("{who:?}").to_lowercase());
+                if who == Who::Limited {
+                    let pod = |ordinal: usize| bare_pod(&name, ordinal, &Value::Null);
+                    times.limited.push(self.limited_in_place(&name, (count, at_once), pod).await?);
+                    continue;
+                }
                 let pods = Census::begin(&t, &name).await?;
                 let owner = self.prepare_set(who, &name, set(who, &name, count)).await?;
                 if who == Who::Bare {
@@ -236,6 +254,7 @@ impl Scale<'_> {
         }
         let what = format!("StatefulSet, {count} updates in place, maxUnavailable 20 %");
         self.beside(&what, "1.2x", &times.ours, ("the bare client", &times.bare));
+        self.beside(&what, "", &times.ours, (limited::BESIDE, &times.limited));
         self.rows.row(&format!("{what}: most that were not ready"), &at_once.to_string(), most.to_string());
         Ok(())
     }

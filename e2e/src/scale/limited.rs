@@ -1,0 +1,103 @@
+//! The bare client as the manager's account. The admission policies on Pods are for that account alone: an administrator's
+//! writes end at their first match condition, and the manager's are evaluated to the end.
+
+use anyhow::{Result, ensure};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use super::at_once::tried;
+use super::bare::{clone_set, create_gated, delete_bare, in_place_of, warm};
+use super::{Census, LONG, Scale};
+use crate::cmd::kubectl;
+use crate::kit::{Build, Look, Test};
+use crate::measure::settle;
+use crate::paths::SYSTEM;
+
+/// As the tables call this client.
+pub(super) const TEXT: &str = "bare client under the same policies";
+/// The same, as what another side is measured beside.
+pub(super) const BESIDE: &str = "a client under the same policies";
+const ACCOUNT: &str = "kruise-manager";
+/// Keeps the owner of the Pods while it is being deleted.
+const HOLD: &str = "example.com/held";
+
+struct Limited {
+    t: Test,
+    /// Owner reference of the Pods.
+    owner: Value,
+}
+
+impl Limited {
+    /// The client, and an owner of its Pods: the policies let the manager change labels and images of Pods that a workload of
+    /// ours controls, and of no others. A workload that stays would see to its Pods itself. A CloneSet that is being deleted
+    /// does nothing any more, and as long as a finalizer holds it the garbage collector leaves its Pods alone.
+    async fn begin(t: &Test, name: &str, pod: Value) -> Result<Self> {
+        let client = as_manager(t).await?;
+        says_whether_limited(&client, pod).await?;
+        let owner = t.create(clone_set(name, 0).with("/metadata/finalizers", json!([HOLD]))).await?;
+        t.remove("CloneSet", name).await?;
+        // Until the manager has seen that too, it would delete Pods: none are wanted.
+        settle().await;
+        let owner = json!({ "apiVersion": owner.text("/apiVersion"), "kind": "CloneSet", "name": name,
+            "uid": owner.text("/metadata/uid"), "controller": true, "blockOwnerDeletion": true });
+        Ok(Self { t: client, owner })
+    }
+
+    /// Lets the owner go.
+    async fn end(self, t: &Test) -> Result<()> {
+        let free = json!({ "metadata": { "finalizers": null } });
+        t.patch("CloneSet", self.owner.text("/name"), free).await.map(drop)
+    }
+}
+
+/// With a token, as the manager: one that impersonates it would have the API server ask for the right to do so, for the account
+/// and for each of its groups, at every request.
+async fn as_manager(t: &Test) -> Result<Test> {
+    let answer = t.run(kubectl(&t.paths, ["-n", SYSTEM, "create", "token", ACCOUNT])).await?;
+    ensure!(answer.ok, "a token of {ACCOUNT}: {}", answer.stderr.trim());
+    let kubeconfig = Kubeconfig::read_from(t.paths.kubeconfig())?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.auth_info = AuthInfo { token: Some(answer.stdout.trim().to_owned().into()), ..AuthInfo::default() };
+    Ok(Test { client: Client::try_from(config)?, ..t.clone() })
+}
+
+/// Prints it if the policies do not hold: they can be unbound to measure without them. By its role the account may create any
+/// Pod; only a policy refuses one that nobody controls.
+async fn says_whether_limited(client: &Test, pod: Value) -> Result<()> {
+    match tried(client, pod.with("/metadata/ownerReferences", json!([]))).await {
+        Ok(_) => println!("{TEXT}: kruise-manager-pods is not bound"),
+        Err(error) => match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) if status.code == 403 => {}
+            _ => return Err(error),
+        },
+    }
+    Ok(())
+}
+
+impl Scale<'_> {
+    /// The seconds that this client takes to update Pods in place, so many at the same time. It makes no other writes: an
+    /// administrator creates and deletes the Pods. Like the manager, and unlike an administrator, it is limited by a role and by
+    /// the API server's fairness too.
+    pub(super) async fn limited_in_place(
+        &mut self,
+        name: &str,
+        (count, at_once): (usize, usize),
+        pod: impl Fn(usize) -> Value,
+    ) -> Result<f64> {
+        let t = self.t.clone();
+        let pods = Census::begin(&t, name).await?;
+        let limited = Limited::begin(&t, name, pod(0)).await?;
+        let names: Vec<String> = (0..count).map(|index| pod(index).text("/metadata/name").to_owned()).collect();
+        let owned = |index: usize| pod(index).with("/metadata/ownerReferences", json!([limited.owner]));
+        create_gated(&t, count, owned).await?;
+        pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+        warm(&limited.t).await?;
+        let update = in_place_of(&limited.t, (name, &pods, count), at_once, |index| names[index].clone());
+        let step = self.step(&format!("{TEXT}, {count} updates in place"), update).await?;
+        delete_bare(&t, names.iter().cloned()).await?;
+        pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+        limited.end(&t).await?;
+        Ok(step.seconds)
+    }
+}
