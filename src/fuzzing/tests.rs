@@ -105,7 +105,7 @@ fn a_stateful_set() -> Value {
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}}),
     );
     object["spec"]["updateStrategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {
-        "podUpdatePolicy": "InPlaceIfPossible", "partition": "12.5%", "maxUnavailable": 2, "minReadySeconds": 3,
+        "podUpdatePolicy": "InPlaceIfPossible", "partition": "12%", "maxUnavailable": 2, "minReadySeconds": 3,
         "unorderedUpdate": {"priorityStrategy": {"orderPriority": [{"orderedKey": "a"}]}}}});
     object
 }
@@ -121,7 +121,7 @@ fn a_daemon_set() -> Value {
         &json!({"minReadySeconds": 3, "burstReplicas": "20%", "scaleStrategy": {"partitionedScaling": false, "podsToDelete": null, "maxUnavailable": null}}),
     );
     object["spec"]["updateStrategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "Surging",
-        "maxSurge": "10%", "partition": "12.5%", "paused": false, "selector": {"matchLabels": {"a": "b"}}}});
+        "maxSurge": "10%", "partition": "12%", "paused": false, "selector": {"matchLabels": {"a": "b"}}}});
     object
 }
 

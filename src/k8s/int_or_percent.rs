@@ -1,4 +1,7 @@
 //! A number, or a part of another number: `3`, `"20%"`, `"12.5%"`. One parser for admission and controllers.
+//!
+//! Kubernetes and most controllers of OpenKruise read no percentage with a fraction. Admission asks for a whole one where
+//! theirs does; a stored one is read all the same.
 
 use std::fmt;
 
@@ -104,6 +107,11 @@ pub fn number(field: &IntOrString, total: usize, round: Round) -> Option<usize> 
     usize::try_from(value.resolve(total, round)).ok()
 }
 
+/// Whether a text is a percentage as Kubernetes has it: digits and `%`, without a sign or a fraction.
+pub fn is_whole_percentage(text: &str) -> bool {
+    text.strip_suffix('%').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// A field as it was written.
 pub fn text(field: &IntOrString) -> String {
     match field {
@@ -147,6 +155,16 @@ mod tests {
             let error = IntOrPercent::parse(&value).unwrap_err();
             assert_eq!(error.0, format!("{value}"));
             assert!(error.to_string().contains("20%"), "{error}");
+        }
+    }
+
+    #[test]
+    fn item_1_3_a_whole_percentage_is_digits_and_a_sign_of_percent() {
+        for text in ["0%", "7%", "100%", "007%", "99999999999999999999%"] {
+            assert!(is_whole_percentage(text) && IntOrPercent::parse(&json!(text)).is_ok(), "{text}");
+        }
+        for text in ["", "%", "5", "12.5%", "50.0%", "5.%", ".5%", "-5%", "-0%", "+5%", " 5%", "5%%", "5 %", "٥%"] {
+            assert!(!is_whole_percentage(text), "{text}");
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// Judges a spec. `at` is its path with a dot at the end: `spec.`
 pub fn judge(found: &mut Findings, spec: &Object, at: &str) {
-    found.share(spec, at, "parallelism");
+    found.share_or_fraction(spec, at, "parallelism");
     found.flag(spec, at, "paused");
     completion_policy(found, spec, at);
     let policy = format!("{at}failurePolicy.");
@@ -146,6 +146,7 @@ mod tests {
             json!({}),
             json!({"parallelism": 0}),
             json!({"parallelism": "30%"}),
+            json!({"parallelism": "12.5%"}),
             json!({"completionPolicy": {"type": "Never"}}),
             json!({"completionPolicy": {"type": "", "activeDeadlineSeconds": 5_000_000_000_i64, "ttlSecondsAfterFinished": 0}}),
             json!({"failurePolicy": {"type": "Pause", "restartLimit": 3}, "paused": true}),

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub use crate::k8s::null::set_default;
 use crate::{
     k8s::{
-        int_or_percent::IntOrPercent,
+        int_or_percent::{IntOrPercent, is_whole_percentage},
         invalid::InvalidField,
         name::{self, is_dns_subdomain, is_qualified_name},
         pod::Labels,
@@ -158,8 +158,24 @@ impl Findings {
         None
     }
 
-    /// A number or a percentage that is not negative.
+    /// A number or a whole percentage that is not negative. One with a fraction is a finding and is returned all the same:
+    /// the field is not 0 and not missing for other rules.
     pub fn share(&mut self, parent: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
+        let share = self.share_or_fraction(parent, at, key)?;
+        if let Some(text) = parent.get(key).and_then(Value::as_str).filter(|text| !is_whole_percentage(text)) {
+            self.deny(
+                format!("{at}{key}"),
+                format!(
+                    "{} is not allowed; want a whole number or a whole percentage such as \"20%\"",
+                    show_text(text)
+                ),
+            );
+        }
+        Some(share)
+    }
+
+    /// The same for a kind of which OpenKruise admits percentages with a fraction.
+    pub fn share_or_fraction(&mut self, parent: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
         let value = parent.get(key).filter(|value| !value.is_null())?;
         let field = format!("{at}{key}");
         match IntOrPercent::parse(value) {

@@ -3,6 +3,7 @@
 //! Reserved ordinals are kept as intervals and never expanded: a range of two billion costs as much as a single number.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
 
 use crate::k8s::{int_or_percent, invalid::Invalid};
 
@@ -20,6 +21,7 @@ impl Reserved {
     /// Naming the entry that cannot be read: to ignore it would make a Pod that must not be.
     pub fn parse(entries: &[IntOrString]) -> Result<Self, Invalid> {
         let mut all = entries.iter().map(interval).collect::<Result<Vec<_>, _>>()?;
+        all.retain(|(from, to)| from <= to);
         all.sort_unstable();
         let mut merged: Vec<(i64, i64)> = Vec::with_capacity(all.len());
         for (from, to) in all {
@@ -40,24 +42,45 @@ impl Reserved {
 }
 
 fn interval(entry: &IntOrString) -> Result<(i64, i64), Invalid> {
-    let wrong = || {
+    let range = match entry {
+        IntOrString::Int(number) => of_number(*number),
+        IntOrString::String(text) => of_text(text),
+    };
+    range.ok_or_else(|| {
         let entry = int_or_percent::text(entry);
         Invalid(format!("spec.reserveOrdinals: {entry:?} is neither an ordinal nor a range such as \"3-5\""))
+    })
+}
+
+/// The first and the last of some ordinals: a number, or text `A-B` for all from A to B. A range may go on beyond the largest
+/// ordinal, and ends with it. One that begins beyond it has no ordinal: its first one is more than its last one.
+///
+/// # Errors
+/// In words that name the value and what is allowed.
+pub fn ordinal_range(ordinals: &Value) -> Result<(i64, i64), Invalid> {
+    let range = match ordinals {
+        Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()).and_then(of_number),
+        Value::String(text) => of_text(text),
+        Value::Null => return Err(Invalid("it is missing; want an ordinal or a range such as \"3-5\"".into())),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
+    range.ok_or_else(|| {
+        Invalid(format!("{ordinals} is not allowed; want an ordinal such as 3, or a range such as \"3-5\""))
+    })
+}
+
+fn of_number(number: i32) -> Option<(i64, i64)> {
+    (number >= 0).then_some((i64::from(number), i64::from(number)))
+}
+
+fn of_text(text: &str) -> Option<(i64, i64)> {
     let number = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // What is larger than every ordinal reserves nothing that anybody has.
-        digits.then(|| text.parse().unwrap_or(i64::MAX - 1)).ok_or_else(wrong)
+        digits.then(|| text.parse::<i64>().unwrap_or(i64::MAX))
     };
-    match entry {
-        IntOrString::Int(n) if *n >= 0 => Ok((i64::from(*n), i64::from(*n))),
-        IntOrString::Int(_) => Err(wrong()),
-        IntOrString::String(text) => {
-            let (from, to) = text.split_once('-').ok_or_else(wrong)?;
-            let (from, to) = (number(from)?, number(to)?);
-            if from <= to { Ok((from, to)) } else { Err(wrong()) }
-        }
-    }
+    let (from, to) = text.split_once('-')?;
+    let (from, to) = (number(from)?, number(to)?);
+    (from <= to).then_some((from.min(LAST + 1), to.min(LAST)))
 }
 
 /// The ordinals that a StatefulSet wants: `replicas` numbers from the start on that are not reserved.
@@ -184,6 +207,30 @@ mod tests {
             let entry: IntOrString = serde_json::from_value(bad.clone()).unwrap();
             let Invalid(error) = Reserved::parse(&[IntOrString::Int(1), entry]).unwrap_err();
             assert!(error.contains(bad.to_string().trim_matches('"')), "{error}");
+            assert!(ordinal_range(&bad).is_err(), "{bad}: the other field has the same rule");
+        }
+    }
+
+    #[test]
+    fn edge_06_a_range_may_go_on_beyond_the_largest_ordinal_or_begin_beyond_it() {
+        const HUGE: &str = "99999999999999999999999";
+        for (text, range) in [
+            ("5-2147483647".to_owned(), (5, LAST)),
+            ("5-2147483648".to_owned(), (5, LAST)),
+            ("5-4294967295".to_owned(), (5, LAST)),
+            (format!("5-{HUGE}"), (5, LAST)),
+            ("2147483647-2147483648".to_owned(), (LAST, LAST)),
+            ("2147483648-4294967295".to_owned(), (LAST + 1, LAST)),
+            (format!("{HUGE}-{HUGE}"), (LAST + 1, LAST)),
+        ] {
+            assert_eq!(ordinal_range(&json!(text)), Ok(range), "{text}");
+            let (none, all) = (range.0 > LAST, reserved(json!([1, text])));
+            assert_eq!(all, if none { reserved(json!([1])) } else { Reserved(vec![(1, 1), range]) }, "{text}");
+            assert!(all.contains(1) && all.contains(i32::MAX) != none && !all.contains(4), "{text}");
+        }
+        assert_eq!(ordinals(3, i32::MAX - 2, json!(["2147483648-4294967295"])).0.len(), 3, "all are left");
+        for odd in [json!("4294967295-2147483648"), json!(2_147_483_648_i64), json!(4_294_967_295_i64)] {
+            assert!(ordinal_range(&odd).is_err(), "{odd}");
         }
     }
 

@@ -14,11 +14,11 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::numbering::ordinal_range;
 use crate::{
     api::labels,
     k8s::{
         canonical_json, hash,
-        invalid::Invalid,
         name::{is_label_value, is_qualified_name},
         pod::OverrideNotes,
         quantity,
@@ -68,9 +68,9 @@ pub struct ResourcesChange {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     /// The smallest ordinal.
-    pub first: i32,
-    /// The largest ordinal.
-    pub last: i32,
+    first: i64,
+    /// The largest ordinal. It is less than the smallest one if there is none.
+    last: i64,
     /// What is different.
     pub change: Change,
     /// The hash that its Pods carry.
@@ -171,7 +171,7 @@ impl Overrides {
     }
 
     fn entry(&self, ordinal: i32) -> Option<&Override> {
-        self.0.iter().find(|entry| (entry.first..=entry.last).contains(&ordinal))
+        self.0.iter().find(|entry| (entry.first..=entry.last).contains(&i64::from(ordinal)))
     }
 
     /// The template of a Pod: a template of the set with the override of an ordinal.
@@ -326,31 +326,6 @@ fn lay(parent: &mut Map<String, Value>, key: &str, members: &BTreeMap<String, St
     }
 }
 
-/// The first and the last of some ordinals: a number, or text `A-B` for all from A to B.
-///
-/// # Errors
-/// In words that name the value and what is allowed.
-pub fn ordinal_range(ordinals: &Value) -> Result<(i32, i32), Invalid> {
-    let wrong = || Invalid(format!("{ordinals} is not allowed; want an ordinal such as 3, or a range such as \"3-5\""));
-    let number = |text: &str| {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        text.parse::<i32>().ok().filter(|_| digits).ok_or_else(wrong)
-    };
-    match ordinals {
-        Value::Number(number) => {
-            let ordinal = number.as_i64().and_then(|n| i32::try_from(n).ok()).filter(|n| *n >= 0).ok_or_else(wrong)?;
-            Ok((ordinal, ordinal))
-        }
-        Value::String(text) => {
-            let (first, last) = text.split_once('-').ok_or_else(wrong)?;
-            let (first, last) = (number(first)?, number(last)?);
-            if first <= last { Ok((first, last)) } else { Err(wrong()) }
-        }
-        Value::Null => Err(Invalid("it is missing; want an ordinal or a range such as \"3-5\"".into())),
-        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(wrong()),
-    }
-}
-
 fn check(i: usize, change: &Change, problems: &mut Vec<Problem>) {
     if *change == Change::default() {
         problems.push(Problem::new(format!("[{i}]: "), "it changes nothing; want containers or nodeSelector"));
@@ -434,6 +409,18 @@ mod tests {
     }
 
     #[test]
+    fn ordinals_are_read_as_those_that_are_reserved() {
+        let entry = |ordinals: &str| json!({"ordinals": ordinals, "nodeSelector": {"a": "b"}});
+        let overrides = parsed(&json!([entry("5-4294967295"), entry("2147483648-9999999999"), entry("0-3")]));
+        let has = [0, 3, 4, 5, i32::MAX].map(|ordinal| overrides.of(ordinal).is_some());
+        assert_eq!(has, [true, true, false, true, true]);
+        let behind = parsed(&json!([entry("2147483648-2147483648"), entry("2147483648-4294967295")]));
+        assert_eq!((behind.iter().count(), behind.of(i32::MAX)), (2, None), "they have no ordinal in common, and none");
+        let both = json!([entry("0-4294967295"), entry("7-8")]);
+        assert_eq!(problems(&both), ["[1].ordinals: \"7-8\" has ordinals of [0]; want each ordinal in one entry"]);
+    }
+
+    #[test]
     fn a_template_of_another_shape_stays() {
         let overrides =
             parsed(&json!([{"ordinals": 0, "nodeSelector": {"a": "b"}, "containers": {"main": {"image": "i"}}}]));
@@ -512,16 +499,7 @@ mod tests {
     #[test]
     fn everything_that_is_wrong_is_named() {
         let entry = |ordinals: Value| json!([{"ordinals": ordinals, "nodeSelector": {"a": "b"}}]);
-        for odd in [
-            json!("5"),
-            json!("3-1"),
-            json!("a-b"),
-            json!(-1),
-            json!(1.5),
-            json!("0-2147483648"),
-            json!({}),
-            json!("1-2-3"),
-        ] {
+        for odd in [json!("5"), json!("3-1"), json!("a-b"), json!(-1), json!(1.5), json!({}), json!("1-2-3")] {
             let problems = problems(&entry(odd.clone()));
             assert!(
                 problems[0].starts_with("[0].ordinals: ") && problems[0].contains(&odd.to_string()),

@@ -140,10 +140,13 @@ fn limits(spec: &WorkloadSpreadSpec, found: &mut Vec<SpreadProblem>) {
             IntOrString::String(_) if is_set => {
                 found.push(wrong("a number: the Pods of a StatefulSet are spread by their ordinals"));
             }
-            IntOrString::String(text) => match text.strip_suffix('%').and_then(|digits| digits.parse::<u32>().ok()) {
-                Some(percent) if percent <= 100 => percentages.push(percent),
-                _ => found.push(wrong("a number, or a percentage from 0% to 100%")),
-            },
+            IntOrString::String(text) => {
+                let whole = text.strip_suffix('%').filter(|_| int_or_percent::is_whole_percentage(text));
+                match whole.and_then(|digits| digits.parse::<u32>().ok()) {
+                    Some(percent) if percent <= 100 => percentages.push(percent),
+                    _ => found.push(wrong("a number, or a percentage from 0% to 100%")),
+                }
+            }
         }
     }
     if numbers > 0 && !percentages.is_empty() {

@@ -1279,6 +1279,7 @@ fn fields_that_cannot_be_are_named_with_what_is_allowed() {
         (two(json!("5"), Value::Null), "spec.subsets[0].maxReplicas", "want a number, or a percentage"),
         (two(json!("101%"), Value::Null), "spec.subsets[0].maxReplicas", "want a number, or a percentage"),
         (two(json!("12.5%"), Value::Null), "spec.subsets[0].maxReplicas", "want a number, or a percentage"),
+        (two(json!("+5%"), Value::Null), "spec.subsets[0].maxReplicas", "want a number, or a percentage"),
         (two(json!(1), json!("50%")), "spec.subsets", "percentages in all"),
         (two(json!("60%"), json!("60%")), "spec.subsets", "120% together"),
         (two(json!("30%"), json!("60%")), "spec.subsets", "90% together"),

@@ -64,7 +64,7 @@ pub(super) fn judge(gates: &FeatureGates, object: &Value, is_new: bool) -> Findi
 fn scale_strategy(found: &mut Findings, spec: &Object, replicas: i32, is_new: bool) {
     const AT: &str = "spec.scaleStrategy.";
     let Some(strategy) = found.object(spec, "spec.", "scaleStrategy") else { return };
-    if let Some(limit) = found.share(strategy, AT, "maxUnavailable")
+    if let Some(limit) = found.share_or_fraction(strategy, AT, "maxUnavailable")
         && replicas > 0
         && rollout::scale_limit(limit, replicas) == 0
     {
@@ -99,11 +99,11 @@ fn update_strategy(found: &mut Findings, spec: &Object, replicas: i32) {
     let none = Object::new();
     let strategy = found.object(spec, "spec.", "updateStrategy").unwrap_or(&none);
     let kind = found.one_of(strategy, AT, "type", UpdateType::SPELLED);
-    found.share(strategy, AT, "partition");
+    found.share_or_fraction(strategy, AT, "partition");
     let is_given = |key: &str| strategy.get(key).is_some_and(|value| !value.is_null());
-    let unavailable = found.share(strategy, AT, "maxUnavailable");
+    let unavailable = found.share_or_fraction(strategy, AT, "maxUnavailable");
     let unavailable = if is_given("maxUnavailable") { unavailable } else { Some(DEFAULT_MAX_UNAVAILABLE) };
-    let surge = found.share(strategy, AT, "maxSurge");
+    let surge = found.share_or_fraction(strategy, AT, "maxSurge");
     let surge = if is_given("maxSurge") { surge } else { Some(IntOrPercent::Int(0)) };
     if kind == IN_PLACE_ONLY && surge.is_some_and(|surge| rollout::surge(surge, replicas.max(1)) > 0) {
         found.deny(

@@ -202,6 +202,30 @@ fn exactly_one_limit_is_not_0() {
 }
 
 #[test]
+fn item_1_3_a_percentage_is_digits_and_a_sign_of_percent() {
+    const AT: &str = "spec.updateStrategy.rollingUpdate.";
+    for (object, field) in [
+        (rolling(json!({"maxUnavailable": "12.5%"})), format!("{AT}maxUnavailable")),
+        // It is not 0, so it is the only finding.
+        (rolling(json!({"maxUnavailable": "12.5%", "maxSurge": 0})), format!("{AT}maxUnavailable")),
+        (rolling(json!({"maxSurge": "12.5%", "maxUnavailable": 0})), format!("{AT}maxSurge")),
+        (rolling(json!({"partition": "12.5%"})), format!("{AT}partition")),
+        (set(json!({"burstReplicas": "12.5%"})), "spec.burstReplicas".to_owned()),
+    ] {
+        let message = "\"12.5%\" is not allowed; want a whole number or a whole percentage such as \"20%\"";
+        assert_eq!(causes(create(object)), [(field, message.to_owned())]);
+    }
+    let old = rolling(json!({"maxUnavailable": "12.5%"}));
+    let mut new = old.clone();
+    new["spec"]["minReadySeconds"] = 3.into();
+    new["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] = 0.into();
+    admitted(update(old.clone(), new));
+    let mut other = old.clone();
+    other["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = "33.3%".into();
+    assert_eq!(causes(update(old, other))[0].0, format!("{AT}maxUnavailable"));
+}
+
+#[test]
 fn fields_of_a_wrong_type_are_a_400_that_names_them_all() {
     let odd = set(json!({"minReadySeconds": "1", "scaleStrategy": {"partitionedScaling": "yes"},
         "updateStrategy": {"rollingUpdate": {"paused": "no", "maxSurge": {}}}}));

@@ -317,18 +317,15 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
     }
 }
 
-/// A number or a whole percentage up to 100.
+/// A number or a percentage up to 100.
 fn share(found: &mut Findings, strategy: &Object, key: &str) -> Option<IntOrPercent> {
     let share = found.share(strategy, STRATEGY, key)?;
-    let is_good = match share {
-        IntOrPercent::Int(_) => true,
-        IntOrPercent::Percent(percent) => percent <= 100.0 && percent.fract() == 0.0,
-    };
-    if !is_good {
+    if matches!(share, IntOrPercent::Percent(percent) if percent > 100.0) {
         let field = format!("{STRATEGY}{key}");
         found.deny(field, format!("{} is not allowed; want a whole percentage up to 100%", shown(strategy, key)));
+        return None;
     }
-    is_good.then_some(share)
+    Some(share)
 }
 
 fn injection_strategy(found: &mut Findings, spec: &Object) {

@@ -141,6 +141,8 @@ fn a9_each_rule_names_its_field() {
         (strategy(json!({"type": "Sometimes"})), vec!["spec.updateStrategy.type"]),
         (strategy(json!({"partition": "5"})), vec!["spec.updateStrategy.partition"]),
         (strategy(json!({"partition": -1})), vec!["spec.updateStrategy.partition"]),
+        (strategy(json!({"partition": "12.5%"})), vec!["spec.updateStrategy.partition"]),
+        (strategy(json!({"maxUnavailable": "50.0%"})), vec!["spec.updateStrategy.maxUnavailable"]),
         (strategy(json!({"maxUnavailable": "101%"})), vec!["spec.updateStrategy.maxUnavailable"]),
         (strategy(json!({"maxUnavailable": 0})), vec!["spec.updateStrategy.maxUnavailable"]),
         (strategy(json!({"type": "NotUpdate", "maxUnavailable": 0})), vec![]),

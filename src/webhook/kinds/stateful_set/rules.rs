@@ -10,7 +10,7 @@ use crate::{
     },
     domain::{
         kinds::stateful_set::spec::{MOST_REPLICAS, too_many_claims},
-        workload::overrides::ordinal_range,
+        workload::numbering::ordinal_range,
     },
     k8s::{int_or_percent::Round, name::is_dns_label},
     webhook::validate::{Findings, Object, show_text, shown},
@@ -198,10 +198,10 @@ fn ordinals(found: &mut Findings, spec: &Object, replicas: i32) {
 }
 
 /// How many ordinals there are from `start` on. Ranges are never expanded.
-fn free_ordinals(start: i64, reserved: &mut [(i32, i32)]) -> i64 {
+fn free_ordinals(start: i64, reserved: &mut [(i64, i64)]) -> i64 {
     reserved.sort_unstable();
     let (mut free, mut next) = (0, start);
-    for (first, last) in reserved.iter().map(|(first, last)| (i64::from(*first), i64::from(*last))) {
+    for (first, last) in reserved.iter().copied() {
         free += (first - next).max(0);
         next = next.max(last + 1);
     }

@@ -262,11 +262,12 @@ fn rules_of_2_2_and_2_3() {
         assert_eq!(fields(spec.clone()), [field], "{spec}");
     }
     for spec in [
-        parallel(json!({"maxUnavailable": "150%", "partition": "12.5%"})),
+        parallel(json!({"maxUnavailable": "150%", "partition": "12%"})),
         rolling(json!({"maxUnavailable": 1})),
         claims(66_666),
         json!({"reserveOrdinals": [100, "1-1", "200-300"]}),
         json!({"replicas": 3, "reserveOrdinals": ["0-5", "3-7", "11-2147483647"]}),
+        json!({"replicas": 3, "reserveOrdinals": ["0-5", "3-7", "11-4294967295", "4294967295-4294967296"]}),
         json!({"replicas": 2, "ordinals": {"start": i32::MAX - 1}, "reserveOrdinals": ["0-9"]}),
         parallel(json!({"unorderedUpdate": {}})),
     ] {
@@ -276,6 +277,34 @@ fn rules_of_2_2_and_2_3() {
     let off = gates(&["StatefulSetAutoDeletePVC=false"]);
     let half = set(json!({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}));
     assert_eq!(causes_with(&off, create(half))[0].0, "spec.persistentVolumeClaimRetentionPolicy.whenDeleted");
+}
+
+#[test]
+fn item_1_3_a_percentage_is_digits_and_a_sign_of_percent() {
+    const ROLLING: &str = "spec.updateStrategy.rollingUpdate.";
+    let rolling = |key: &str, value: &str| json!({"podManagementPolicy": "Parallel", "updateStrategy": {"rollingUpdate": {key: value}}});
+    for text in ["12.5%", "50.0%", "+5%", "-0%", "5"] {
+        for (spec, field) in [
+            (rolling("partition", text), format!("{ROLLING}partition")),
+            (rolling("maxUnavailable", text), format!("{ROLLING}maxUnavailable")),
+            (
+                json!({"podManagementPolicy": "Parallel", "scaleStrategy": {"maxUnavailable": text}}),
+                "spec.scaleStrategy.maxUnavailable".to_owned(),
+            ),
+        ] {
+            let found = causes(create(set(spec)));
+            assert_eq!(found[0].0, field, "{text}");
+            let begin = format!("\"{text}\" is not allowed; want a whole number or a ");
+            assert!(found[0].1.starts_with(&begin) && found[0].1.ends_with("percentage such as \"20%\""), "{found:?}");
+        }
+    }
+    let negative = causes(create(set(rolling("partition", "-12.5%"))));
+    assert_eq!(negative[0].1, "\"-12.5%\" is not allowed; want 0 or more");
+    // One that is stored stays, and holds no other change up.
+    let old = set(rolling("maxUnavailable", "12.5%"));
+    decide_with(&FeatureGates::default(), changed(&old, json!({"replicas": 7})), consenting).unwrap();
+    let other = changed(&old, json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "33.3%"}}}));
+    assert_eq!(causes(other)[0].0, format!("{ROLLING}maxUnavailable"));
 }
 
 /// 10.1 item 10, the rules that OpenKruise lacks.
@@ -294,6 +323,7 @@ fn shortfall_10_1_10_validation_gaps() {
         (json!({"replicas": i32::MAX}), "spec.replicas"),
         (json!({"replicas": 3, "reserveOrdinals": ["2-2147483647"]}), "spec.replicas"),
         (json!({"replicas": 4, "reserveOrdinals": ["0-5", "3-7", "11-2147483647"]}), "spec.replicas"),
+        (json!({"replicas": 4, "reserveOrdinals": ["0-5", "3-7", "11-99999999999999999999999"]}), "spec.replicas"),
         (
             json!({"volumeClaimTemplates": [{"metadata": {"name": "a"}, "spec": {}}, {"metadata": {"name": "a"}, "spec": {}}]}),
             "spec.volumeClaimTemplates[1].metadata.name",

@@ -223,12 +223,10 @@ fn is_above(min: IntOrPercent, max: IntOrPercent) -> bool {
     }
 }
 
-/// A number, or a whole percentage up to 100.
+/// A number, or a percentage up to 100.
 fn share(found: &mut Findings, subset: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
     let share = found.share(subset, at, key)?;
-    if let IntOrPercent::Percent(percent) = share
-        && (percent.fract() != 0.0 || percent > 100.0)
-    {
+    if matches!(share, IntOrPercent::Percent(percent) if percent > 100.0) {
         found.deny(format!("{at}{key}"), format!("{share} is not allowed; want a whole percentage from 0% to 100%"));
         return None;
     }

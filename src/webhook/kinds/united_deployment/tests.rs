@@ -166,6 +166,7 @@ fn subsets_have_names_and_numbers_that_fit() {
         (json!([{"name": "a", "replicas": -1}]), vec!["[0].replicas"]),
         (json!([{"name": "a", "replicas": "101%"}, {"name": "b"}]), vec!["[0].replicas"]),
         (json!([{"name": "a", "replicas": "1.5%"}, {"name": "b"}]), vec!["[0].replicas"]),
+        (json!([{"name": "a", "minReplicas": "50.0%"}, {"name": "b"}]), vec!["[0].minReplicas"]),
         (json!([{"name": "a", "replicas": 2}, {"name": "b", "minReplicas": 1}]), vec!["[0].replicas"]),
         (json!([{"name": "a", "minReplicas": 3, "maxReplicas": 2}, {"name": "b"}]), vec!["[0].minReplicas"]),
         (json!([{"name": "a", "maxReplicas": 3}]), vec![""]),
