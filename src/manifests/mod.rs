@@ -259,7 +259,10 @@ pub const GATED_RIGHTS: (&str, &str, &str) =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::path;
+    use crate::k8s::{
+        account::{MANAGER, WEBHOOK},
+        path,
+    };
 
     #[test]
     fn the_rights_that_go_with_a_gate_are_those_of_a_component_that_nobody_has_unasked() {
@@ -347,6 +350,38 @@ mod tests {
                 let writes = rule.verbs.iter().any(|verb| !["get", "list", "watch"].contains(verb));
                 assert!(role.name != "daemon" || !of_pods || !writes || rule.resources == ["pods/status"], "{rule:?}");
             }
+        }
+    }
+
+    #[test]
+    fn rights_that_are_added_are_those_of_labelled_roles_and_none_unasked() {
+        let all = objects();
+        let named = |kind: &str, name: &str| {
+            all.iter()
+                .find(|o| o["kind"] == kind && o["metadata"]["name"] == name)
+                .unwrap_or_else(|| panic!("{kind} {name}"))
+        };
+        let added = [(MANAGER, labels::AGGREGATE_TO_MANAGER), (WEBHOOK, labels::AGGREGATE_TO_WEBHOOK)];
+        for (account, label) in added {
+            let name = format!("{account}-added");
+            let role = named("ClusterRole", &name);
+            assert_eq!(role.get("rules"), None, "{name}: applied again, it would lose what was filled in");
+            let selectors = json!({ "clusterRoleSelectors": [{ "matchLabels": { label: "true" } }] });
+            assert_eq!(role["aggregationRule"], selectors, "{name}");
+            let binding = named("ClusterRoleBinding", &name);
+            assert_eq!(binding["roleRef"]["name"], name.as_str());
+            let subjects = json!([{ "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE }]);
+            assert_eq!(binding["subjects"], subjects, "{name}");
+        }
+        // Nothing of ours has such a label, and the daemon's rights cannot be added to.
+        let components = COMPONENTS.iter().flat_map(|component| (component.objects)());
+        for object in all.iter().cloned().chain(components) {
+            let name = &object["metadata"]["name"];
+            for (_, label) in added {
+                assert_eq!(object["metadata"]["labels"].get(label), None, "{name}");
+            }
+            let is_added = object.get("aggregationRule").is_some();
+            assert!(!is_added || name == "kruise-manager-added" || name == "kruise-webhook-added", "{name}");
         }
     }
 
