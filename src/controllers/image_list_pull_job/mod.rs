@@ -1,7 +1,7 @@
 //! ImageListPullJobs: one ImagePullJob for each image of a list.
 //!
-//! - Owns: the ImagePullJobs that it makes, the status of lists, their hash label, their deletion after the TTL.
-//! - Watches: ImageListPullJobs, and the ImagePullJobs with a hash label, which those of lists have.
+//! - Owns: the ImagePullJobs that it makes, the status of lists, their deletion after the TTL, and the hash label of both.
+//! - Watches: ImageListPullJobs and ImagePullJobs.
 //! - What is due is decided by [`crate::domain::kinds::image_jobs::list`].
 
 use std::{
@@ -16,7 +16,6 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     runtime::watcher::Config,
 };
-use serde_json::json;
 
 use super::{Context, Registration, Runner, Started, lock, owned_by, owned_text};
 use crate::{
@@ -27,7 +26,6 @@ use crate::{
             image_pull_job::ImagePullJob,
         },
         feature_gates::gate,
-        labels,
     },
     domain::kinds::image_jobs::{
         list::{self, ListPlan},
@@ -59,7 +57,7 @@ pub const REGISTRATION: Registration = Registration {
     rules: &[
         Rule::new(&["apps.kruise.io"], &["imagelistpulljobs"], &["get", "list", "watch", "patch", "delete"]),
         Rule::new(&["apps.kruise.io"], &["imagelistpulljobs/status"], &["patch"]),
-        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "watch", "create", "delete"]),
+        Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "watch", "create", "patch", "delete"]),
     ],
     workers_flag: None,
     workers: 3,
@@ -115,7 +113,9 @@ impl Controller {
         Self {
             context: context.clone(),
             lists: Store::new(None),
-            jobs: Store::new([BY_LIST]),
+            // All jobs are watched, because one of a list may have no hash label: it can be removed, and earlier releases of
+            // OpenKruise set none. Of those of nobody's list a few bytes are kept.
+            jobs: Store::of_work([BY_LIST], |job| list_of(job).is_none()),
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
             status: StatusWriter::default(),
@@ -134,20 +134,16 @@ impl Controller {
             }
         };
         let job_changed = move |change: Change<'_, ImagePullJob>| {
-            let job = match change {
-                Change::Applied { new, .. } => new,
-                Change::Deleted(old) => old,
-                // Its list makes no second one: the name is taken.
-                Change::Undecodable { .. } => return,
-            };
-            if let Some(key) = list_key(job) {
+            // Of one that cannot be read its list makes no second one: the name is taken.
+            let Some((old, new)) = change.sides() else { return };
+            // Both: one may be taken away from its list.
+            for key in [old, new].into_iter().flatten().filter_map(|job| list_key(job)) {
                 on_job.queue.add(key);
             }
         };
-        let of_lists = Config::default().labels(labels::CONTROLLER_REVISION_HASH);
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(self.context.api(), Config::default(), &self.lists, list_changed)
-            .watch_guarded(self.context.api(), of_lists, &self.jobs, job_changed);
+            .watch_guarded(self.context.api(), Config::default(), &self.jobs, job_changed);
         let this = self.clone();
         let reconcile = move |key: ObjectKey| {
             let this = this.clone();
@@ -158,6 +154,10 @@ impl Controller {
 
     fn api(&self, key: &ObjectKey) -> Api<ImageListPullJob> {
         Api::namespaced(self.context.client.clone(), &key.namespace)
+    }
+
+    fn api_of_jobs(&self, list: &ObjectKey) -> Api<ImagePullJob> {
+        Api::namespaced(self.context.client.clone(), &list.namespace)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
@@ -182,10 +182,9 @@ impl Controller {
             self.emit_once(&list, "Invalid", said, true);
             return self.record(&list, list::invalid(&list, said, now), now).await;
         }
-        if list.metadata.labels.as_ref().and_then(|l| l.get(labels::CONTROLLER_REVISION_HASH)) != Some(&spec.hash) {
-            let labels = json!({labels::CONTROLLER_REVISION_HASH: spec.hash});
-            let patch = json!({"metadata": {"uid": list.metadata.uid, "labels": labels}});
-            return match self.api(key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        if !spec.has_labelled(&list.metadata) {
+            let patch = Patch::Merge(spec.label_patch(&list.metadata));
+            return match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
                 Ok(newer) => {
                     self.lists.upsert(newer);
                     Ok(Requeue::After(Duration::ZERO))
@@ -209,6 +208,8 @@ impl Controller {
                 }
             }
         }
+        // Last: where it is refused, the list goes on and ends all the same.
+        pass.note(self.relabel(key, &spec, &plan.relabel).await.map(|()| false));
         pass.end(|after| self.queue.add_after(key.clone(), after))
     }
 
@@ -260,7 +261,7 @@ impl Controller {
 
     async fn carry_out(&self, list: &ImageListPullJob, plan: &ListPlan) -> kube::Result<()> {
         let key = ObjectKey::of(list);
-        let api: Api<ImagePullJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let api = self.api_of_jobs(&key);
         let about = reference(list);
         let mut not_deleted = None;
         for job in &plan.delete {
@@ -318,6 +319,34 @@ impl Controller {
             return Err(error);
         }
         not_deleted.map_or(Ok(()), Err)
+    }
+
+    /// Gives jobs that stay the label of their list. Neither their own controller nor admission looks at it.
+    async fn relabel(&self, list: &ObjectKey, spec: &ListSpec, jobs: &[Arc<ImagePullJob>]) -> kube::Result<()> {
+        let api = self.api_of_jobs(list);
+        let write = |job: &Arc<ImagePullJob>| {
+            let (api, job, patch) = (api.clone(), job.clone(), Patch::Merge(spec.label_patch(&job.metadata)));
+            async move {
+                let name = job.metadata.name.as_deref().unwrap_or_default();
+                api.patch(name, &PatchParams::default(), &patch).await
+            }
+        };
+        let writes: Vec<_> = jobs.iter().map(write).collect();
+        let mut written = stream::iter(writes).buffer_unordered(AT_ONCE);
+        let mut failed = None;
+        while let Some(result) = written.next().await {
+            match result {
+                Ok(newer) => {
+                    self.jobs.upsert(newer);
+                }
+                // It is gone, or another one of that name is there: the watch says so.
+                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     async fn record(&self, list: &ImageListPullJob, status: ImageListPullJobStatus, now: Now) -> kube::Result<Requeue> {

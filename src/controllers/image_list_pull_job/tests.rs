@@ -6,7 +6,7 @@ use axum::http::{Method, request::Parts};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controllers::in_memory;
+use crate::{api::labels, controllers::in_memory};
 
 const LISTS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/imagelistpulljobs";
 const JOBS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/imagepulljobs";
@@ -16,7 +16,7 @@ struct Server {
     objects: BTreeMap<String, Value>,
     writes: Vec<(Method, String)>,
     version: u64,
-    /// The image whose job can be neither created nor deleted.
+    /// The image whose job can be neither created nor deleted, nor get another label.
     refuse: Option<&'static str>,
 }
 
@@ -39,7 +39,7 @@ impl Server {
         match request.method.as_str() {
             "GET" => self.objects.get(&path).map_or_else(|| refused(404), |object| (200, object.clone())),
             "POST" if self.refuses(&body) => refused(403),
-            "DELETE" if self.objects.get(&path).is_some_and(|job| self.refuses(job)) => refused(403),
+            "DELETE" | "PATCH" if self.objects.get(&path).is_some_and(|job| self.refuses(job)) => refused(403),
             "POST" => {
                 let mut made = body;
                 let path = format!("{path}/{}", made["metadata"]["name"].as_str().unwrap());
@@ -212,6 +212,83 @@ async fn an_edit_replaces_the_jobs_one_after_the_other() {
     let images: Vec<&str> = jobs.iter().map(|job| job["spec"]["image"].as_str().unwrap()).collect();
     assert_eq!((images.len(), images.contains(&"c:1"), images.contains(&"a:1")), (2, true, false));
     assert!(jobs.iter().all(|job| job["spec"]["parallelism"] == 7 && !before.contains(job)));
+}
+
+fn label(object: &Value) -> &Value {
+    &object["metadata"]["labels"]["controller-revision-hash"]
+}
+
+#[tokio::test]
+async fn a9_5_f13_another_time_to_live_relabels_the_jobs_and_makes_none_anew() {
+    let world = World::new();
+    world.put(json!({}));
+    world.settle().await;
+    let before = world.jobs();
+    world.put(json!({"completionPolicy": {"ttlSecondsAfterFinished": 60}}));
+    world.settle().await;
+    let (list, after) = (world.list(), world.jobs());
+    assert_eq!(after.len(), 2);
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before["metadata"]["uid"], after["metadata"]["uid"]);
+        assert!(label(before) != label(after) && label(after) == label(&list), "{after}");
+    }
+}
+
+#[tokio::test]
+async fn a9_5_a_list_whose_jobs_are_gone_or_whose_label_is_refused_ends_all_the_same() {
+    for refused in [None, Some("b:1")] {
+        let world = World::new();
+        world.put(json!({}));
+        world.settle().await;
+        world.put(json!({"completionPolicy": {"ttlSecondsAfterFinished": 60}}));
+        for image in ["a:1", "b:1"] {
+            world.end(image, 0);
+        }
+        lock(&world.server).refuse = refused;
+        if refused.is_none() {
+            // The watch has not told of it.
+            lock(&world.server).objects.retain(|path, _| !path.starts_with(JOBS));
+        }
+        let pass = async || {
+            world.controller.status.forget();
+            world.controller.reconcile(&ObjectKey::new("ns", "list")).await
+        };
+        assert_eq!(pass().await.unwrap(), Requeue::After(Duration::ZERO), "its label");
+        assert_eq!(pass().await.is_err(), refused.is_some());
+        assert!(world.list()["status"]["completionTime"].is_string(), "{refused:?}");
+    }
+}
+
+/// Somebody took it off, or a release of OpenKruise that knew none made the job, under a name of its own.
+#[tokio::test]
+async fn a9_5_a_job_without_a_label_is_that_of_its_list_and_gets_it() {
+    for name in [None, Some("list-x7k2p")] {
+        let world = World::new();
+        world.put(json!({"images": ["a:1"]}));
+        world.settle().await;
+        let mut job = world.jobs().remove(0);
+        let ours = ObjectKey::new("ns", job["metadata"]["name"].as_str().unwrap());
+        let name = name.unwrap_or(&ours.name);
+        let changes = json!({"name": name, "uid": name, "resourceVersion": "1000", "labels": null});
+        json_patch::merge(&mut job["metadata"], &changes);
+        let path = format!("{JOBS}/{name}");
+        world.controller.jobs.see_gone(&ours, None, |_| ());
+        {
+            let mut server = lock(&world.server);
+            server.version = 1000;
+            server.objects.retain(|path, _| !path.starts_with(JOBS));
+            server.objects.insert(path.clone(), job.clone());
+            server.writes.clear();
+        }
+        world.controller.jobs.see(serde_json::from_value(job.clone()).unwrap(), |_| ());
+        // What belongs to no list is not kept.
+        json_patch::merge(&mut job["metadata"], &json!({"name": "other", "uid": "other", "ownerReferences": null}));
+        world.controller.jobs.see(serde_json::from_value(job).unwrap(), |_| ());
+        assert_eq!(world.controller.jobs.list().len(), 1);
+        world.settle().await;
+        assert_eq!(lock(&world.server).writes, [(Method::PATCH, path)], "{name}");
+        assert_eq!(label(&world.jobs()[0]), label(&world.list()));
+    }
 }
 
 #[tokio::test]

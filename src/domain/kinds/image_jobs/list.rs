@@ -29,6 +29,8 @@ pub struct ListPlan {
     pub create: Vec<ImagePullJob>,
     /// Jobs to delete.
     pub delete: Vec<Arc<ImagePullJob>>,
+    /// Jobs that stay and lack the label of the list, or have that of an earlier template.
+    pub relabel: Vec<Arc<ImagePullJob>>,
     /// The status as it should be.
     pub status: ImageListPullJobStatus,
 }
@@ -66,6 +68,8 @@ pub fn plan(list: &ImageListPullJob, spec: &ListSpec, children: &[Arc<ImagePullJ
     }
     let left_over = by_image.into_values().flatten().filter(|child| !child.is_deleting());
     plan.delete.extend(left_over.cloned());
+    // One with another label OpenKruise, back again, would delete and make anew.
+    plan.relabel.extend(current.iter().filter(|child| !spec.has_labelled(&child.metadata)).cloned());
     status(list, spec, &current, &mut plan.status, now);
     plan
 }
@@ -207,6 +211,8 @@ fn child(list: &ImageListPullJob, spec: &ListSpec, image: &str) -> ImagePullJob 
     );
     let metadata = ObjectMeta {
         name: Some(format!("{}-{suffix}", cut(name, LONGEST_NAME - 1 - suffix.len()))),
+        // As those of OpenKruise have it. The API server generates nothing beside a name, but allows no longer one than a name.
+        generate_name: Some(format!("{}-", cut(name, LONGEST_NAME - 1))),
         namespace: list.metadata.namespace.clone(),
         labels: Some(BTreeMap::from([(labels::CONTROLLER_REVISION_HASH.to_owned(), spec.hash.clone())])),
         owner_references: Some(vec![OwnerReference {
@@ -263,8 +269,59 @@ mod tests {
             serde_json::from_str(include_str!("../../../api/apps/testdata/image_pull_jobs.json")).unwrap();
         let children: Vec<Arc<ImagePullJob>> = children.into_iter().skip(1).map(Arc::new).collect();
         let plan = plan(&recorded[0], &children, now());
-        assert_eq!((plan.create.len(), plan.delete.len()), (0, 0));
+        assert_eq!((plan.create.len(), plan.delete.len(), plan.relabel.len()), (0, 0, 0));
         assert_eq!((plan.status.completed, plan.status.succeeded, plan.status.desired), (2, 2, 2));
+    }
+
+    #[test]
+    fn a9_5_a_job_that_we_make_has_the_metadata_of_a_recorded_one() {
+        let recorded: Vec<ImageListPullJob> =
+            serde_json::from_str(include_str!("../../../api/apps/testdata/image_list_pull_jobs.json")).unwrap();
+        let theirs: Vec<ImagePullJob> =
+            serde_json::from_str(include_str!("../../../api/apps/testdata/image_pull_jobs.json")).unwrap();
+        for (ours, theirs) in plan(&recorded[0], &[], now()).create.into_iter().zip(&theirs[1..]) {
+            let (ours, theirs) = (ours.metadata, theirs.metadata.clone());
+            assert_eq!(ours.generate_name.as_deref(), Some("pulls-"));
+            assert!(ours.name.is_some_and(|name| name.starts_with("pulls-")));
+            assert_eq!(
+                (ours.generate_name, ours.labels, ours.owner_references, ours.annotations),
+                (theirs.generate_name, theirs.labels, theirs.owner_references, theirs.annotations)
+            );
+        }
+    }
+
+    #[test]
+    fn a9_5_f13_jobs_that_stay_get_the_label_of_the_list() {
+        let of_ttl = |seconds: i64| list(json!({"completionPolicy": {"ttlSecondsAfterFinished": seconds}}));
+        let (before, after) = (of_ttl(60), of_ttl(90));
+        let hash = |list: &ImageListPullJob| Some(ListSpec::of(list).hash);
+        assert_ne!(hash(&before), hash(&after));
+        let made = plan(&before, &[], now()).create;
+        // The label that the second job has, its list, and the jobs that get the label of the list.
+        for (label, of, wanted) in [
+            (hash(&before), &before, vec![]),
+            (hash(&before), &after, vec!["a:1", "b:1"]),
+            (hash(&after), &after, vec!["a:1"]),
+            (None, &before, vec!["b:1"]),
+            (Some("of-others".into()), &before, vec!["b:1"]),
+        ] {
+            let mut second = made[1].clone();
+            let label = label.map(|hash| BTreeMap::from([(labels::CONTROLLER_REVISION_HASH.to_owned(), hash)]));
+            second.metadata.labels.clone_from(&label);
+            let plan = plan(of, &[Arc::new(made[0].clone()), Arc::new(second)], now());
+            let found: Vec<&str> = plan.relabel.iter().map(|job| job.spec.image.as_str()).collect();
+            assert_eq!((found, plan.create.len(), plan.delete.len()), (wanted, 0, 0), "{label:?}");
+        }
+    }
+
+    #[test]
+    fn a9_5_jobs_that_go_get_no_label() {
+        let before = list(json!({}));
+        let mut made = plan(&before, &[], now()).create;
+        made[0].metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        let children: Vec<_> = made.into_iter().map(Arc::new).collect();
+        let plan = plan(&list(json!({"parallelism": 5})), &children, now());
+        assert_eq!((plan.relabel.len(), plan.delete.len(), plan.create.len()), (0, 1, 0));
     }
 
     #[test]
@@ -382,5 +439,6 @@ mod tests {
         let made = plan(&list, &[], now()).create;
         assert_eq!(made[0].metadata.name.as_ref().unwrap().len(), 253);
         assert_ne!(made[0].metadata.name, made[1].metadata.name);
+        assert_eq!(made[0].metadata.generate_name.as_ref().unwrap().len(), 253, "the API server judges it too");
     }
 }

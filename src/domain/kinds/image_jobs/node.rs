@@ -16,9 +16,12 @@ use super::{
     share::{self, Ask, NoRoom, Refusals},
 };
 use crate::{
-    api::apps::node_image::{
-        ImageSpec, ImageTagSpec, ImageTagStatus, NodeImageSpec, NodeImageStatus, OF_JOB, PullPhase, RESPONSE_SECONDS,
-        SecretReference, TagPullPolicy,
+    api::apps::{
+        image_pull_job::{DEFAULT_BACKOFF_LIMIT, DEFAULT_TIMEOUT_SECONDS},
+        node_image::{
+            ImageSpec, ImageTagSpec, ImageTagStatus, NodeImageSpec, NodeImageStatus, OF_JOB, PullPhase,
+            RESPONSE_SECONDS, SecretReference, TagPullPolicy,
+        },
     },
     k8s::{
         hash,
@@ -111,6 +114,7 @@ pub fn pass(observed: &ObservedNode<'_>, now: Now) -> NodePlan {
     }
     for image in after.images.values_mut() {
         secrets(observed, image);
+        image.tags.sort_by(|a, b| a.tag.cmp(&b.tag));
     }
     pass.spec = (after != before).then_some(after);
     pass
@@ -121,10 +125,18 @@ fn sooner(next: &mut Option<Duration>, wait: Duration) {
     *next = Some(next.map_or(wait, |before| before.min(wait)));
 }
 
+/// Writes what an entry by hand may lack, as OpenKruise's admission does: its manager may crash where a policy is missing.
+fn fill_in(tag: &mut ImageTagSpec, now: Now) {
+    tag.created_at.get_or_insert(time::whole_seconds(now.wall));
+    let policy = tag.pull_policy.get_or_insert_default();
+    policy.timeout_seconds.get_or_insert(DEFAULT_TIMEOUT_SECONDS);
+    policy.backoff_limit.get_or_insert(DEFAULT_BACKOFF_LIMIT);
+}
+
 /// Whether an entry stays; updates it.
 fn stays(observed: &ObservedNode<'_>, image: &str, tag: &mut ImageTagSpec, pass: &mut NodePlan, now: Now) -> bool {
     let node = observed.node;
-    tag.created_at.get_or_insert(time::whole_seconds(now.wall));
+    fill_in(tag, now);
     let mut jobs = Vec::new();
     let had_owners = !tag.owner_references.is_empty();
     tag.owner_references.retain(|owner| match (observed.owner)(&Owner::from(owner)) {
@@ -273,7 +285,6 @@ fn begin(
             image_pull_policy: job.image_pull_policy.clone(),
             unknown: BTreeMap::new(),
         });
-        image.tags.sort_by(|a, b| a.tag.cmp(&b.tag));
         return Ok(());
     };
     tag.version = tag.version.max(status) + 1;

@@ -154,12 +154,34 @@ fn entries_of_nobody_and_of_strangers_stay() {
 }
 
 #[test]
-fn f20_a_bare_entry_is_completed_and_has_the_defaults() {
-    let view = node(json!({"app": {"tags": [{"tag": "v1"}]}}), json!({}));
-    assert_eq!(
-        of(view, &[]).spec()["images"]["app"]["tags"],
-        json!([{"tag": "v1", "createdAt": "2026-01-01T01:00:00Z"}])
-    );
+fn a3_f20_a_bare_entry_is_completed_and_has_the_defaults() {
+    let defaults = json!({"timeoutSeconds": 600, "backoffLimit": 3});
+    for (policy, wanted) in [
+        (json!(null), defaults.clone()),
+        (json!({}), defaults.clone()),
+        (json!({"timeoutSeconds": 30, "newer": 1}), json!({"timeoutSeconds": 30, "backoffLimit": 3, "newer": 1})),
+        (
+            json!({"backoffLimit": 0, "ttlSecondsAfterFinished": 5}),
+            json!({"timeoutSeconds": 600, "backoffLimit": 0, "ttlSecondsAfterFinished": 5}),
+        ),
+    ] {
+        let view = node(json!({"app": {"tags": [{"tag": "v1", "pullPolicy": policy}]}}), json!({}));
+        let spec = of(view, &[]).spec();
+        let entry = json!([{"tag": "v1", "createdAt": "2026-01-01T01:00:00Z", "pullPolicy": wanted}]);
+        assert_eq!(spec["images"]["app"]["tags"], entry, "{policy}");
+        assert_eq!(of(node(spec["images"].clone(), json!({})), &[]).pass().spec, None, "once");
+    }
+}
+
+#[test]
+fn a3_tags_by_hand_are_sorted() {
+    let mut images = entry(&[], json!({"tag": "v2"}));
+    let first = entry(&[], json!({}))["app"]["tags"][0].clone();
+    images["app"]["tags"].as_array_mut().unwrap().push(first);
+    let spec = of(node(images, json!({})), &[]).spec();
+    let tags: Vec<&Value> = spec["images"]["app"]["tags"].as_array().unwrap().iter().map(|tag| &tag["tag"]).collect();
+    assert_eq!(tags, ["v1", "v2"]);
+    assert_eq!(of(node(spec["images"].clone(), json!({})), &[]).pass().spec, None, "once");
 }
 
 #[test]
