@@ -10,9 +10,12 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::census::Census;
-use super::{GATES, IMAGES, IN_FLIGHT, LONG, REVISIONS, limited};
+use super::{GATES, IMAGES, IN_FLIGHT, LONG, REVISIONS};
 use crate::kit::{Look, Test};
 use crate::player::on_played_nodes;
+
+/// What the tables call the bare client with the manager's account.
+pub(super) const LIMITED: &str = "bare client under the same policies";
 
 /// Who brings Pods up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +35,7 @@ impl Way {
         match self {
             Self::Bare => format!("bare client, {IN_FLIGHT} in flight"),
             Self::Gated => "bare client, the same Pods".into(),
-            Self::Limited => limited::TEXT.into(),
+            Self::Limited => LIMITED.into(),
             Self::CloneSet => "CloneSet".into(),
             Self::Deployment => "Deployment".into(),
         }
@@ -106,13 +109,13 @@ pub(super) async fn create(t: &Test, way: Way, name: &str, count: usize) -> Resu
             let make = |index: usize| async move { t.create(bare_pod(name, index)).await.map(drop) };
             stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
         }
-        Way::Gated | Way::Limited => create_gated(t, count, |index| gated_pod(name, index)).await,
+        Way::Gated | Way::Limited => create_gated(t, count, Marks::StateAndHash, |index| gated_pod(name, index)).await,
     }
 }
 
 /// Pods with readiness gates, which are opened.
-pub(super) async fn create_gated(t: &Test, count: usize, pod: impl Fn(usize) -> Value) -> Result<()> {
-    let (api, open, params) = (&t.api("Pod"), &gate_patch(&GATES, true), &PatchParams::default());
+pub(super) async fn create_gated(t: &Test, count: usize, marks: Marks, pod: impl Fn(usize) -> Value) -> Result<()> {
+    let (api, open, params) = (&t.api("Pod"), &gate_patch(&GATES, true, marks), &PatchParams::default());
     let make = |index: usize| {
         let pod = pod(index);
         async move {
@@ -145,8 +148,19 @@ async fn resize(t: &Test, way: Way, name: &str, replicas: usize) -> Result<()> {
     t.patch(kind, name, json!({ "spec": { "replicas": replicas } })).await.map(drop)
 }
 
-/// Opens or closes readiness gates, as a CloneSet's controller does.
-fn gate_patch(gates: &[&str], open: bool) -> Patch<Value> {
+/// What the controller of a kind writes to its Pods besides gates, revision and image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// The lifecycle state and the hash of the template, as of CloneSets.
+    StateAndHash,
+    /// The lifecycle state, as of StatefulSets.
+    State,
+    /// As of DaemonSets.
+    Nothing,
+}
+
+/// Opens or closes readiness gates, as the controller of a kind does.
+fn gate_patch(gates: &[&str], open: bool, marks: Marks) -> Patch<Value> {
     let (text, now) = (if open { "True" } else { "False" }, Timestamp::now());
     let condition = |gate| json!({ "type": gate, "status": text, "lastTransitionTime": now });
     let mut conditions: Vec<Value> = gates.iter().map(condition).collect();
@@ -155,29 +169,36 @@ fn gate_patch(gates: &[&str], open: bool) -> Patch<Value> {
             "message": format!("the status of pod readiness gate \"{}\" is not \"True\", but False", gates[0]) }));
     }
     let state = if open { "Normal" } else { "Updating" };
-    let metadata = json!({ "labels": { "lifecycle.apps.kruise.io/state": state },
-        "annotations": { "lifecycle.apps.kruise.io/timestamp": now } });
+    let metadata = match marks {
+        Marks::Nothing => json!({}),
+        Marks::StateAndHash | Marks::State => json!({ "labels": { "lifecycle.apps.kruise.io/state": state },
+            "annotations": { "lifecycle.apps.kruise.io/timestamp": now } }),
+    };
     Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
 }
 
 /// The writes of an update in place, for as many Pods at the same time as may be unavailable.
 pub(super) async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Result<Instant> {
-    in_place_of(t, (name, pods, count), max_unavailable(count), |index| bare_name(name, index)).await
+    in_place_of(t, (name, pods, count), (max_unavailable(count), Marks::StateAndHash), |index| bare_name(name, index))
+        .await
 }
 
 /// The same of Pods with other names, so many at the same time.
 pub(super) async fn in_place_of(
     t: &Test,
     (name, pods, count): (&str, &Census, usize),
-    at_once: usize,
+    (at_once, marks): (usize, Marks),
     pod_name: impl Fn(usize) -> String,
 ) -> Result<Instant> {
     let state = json!({ "revision": format!("{name}-{}", REVISIONS[1]), "updateTimestamp": Timestamp::now(),
         "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
         "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
+    let mut labels = json!({ "controller-revision-hash": format!("{name}-{}", REVISIONS[1]) });
+    if marks == Marks::StateAndHash {
+        labels["pod-template-hash"] = REVISIONS[1].into();
+    }
     let image = Patch::Strategic(json!({
-        "metadata": { "labels": { "controller-revision-hash": format!("{name}-{}", REVISIONS[1]),
-                "pod-template-hash": REVISIONS[1] },
+        "metadata": { "labels": labels,
             "annotations": { "apps.kruise.io/inplace-update-state": state.to_string() } },
         "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
     let (api, image, params) = (&t.api("Pod"), &image, &PatchParams::default());
@@ -187,12 +208,12 @@ pub(super) async fn in_place_of(
         async move {
             let mut state = pods.pod(&pod)?;
             let permit = requests.acquire().await?;
-            api.patch_status(&pod, params, &gate_patch(&GATES[..1], false)).await?;
+            api.patch_status(&pod, params, &gate_patch(&GATES[..1], false, marks)).await?;
             api.patch(&pod, params, image).await?;
             drop(permit);
             state.wait_for(|s| s.runs == IMAGES[1]).await?;
             let permit = requests.acquire().await?;
-            api.patch_status(&pod, params, &gate_patch(&GATES[..1], true)).await?;
+            api.patch_status(&pod, params, &gate_patch(&GATES[..1], true, marks)).await?;
             drop(permit);
             state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
             anyhow::Ok(())

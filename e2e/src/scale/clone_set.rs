@@ -9,7 +9,7 @@ use super::bare::{
     Way, clone_set, create, delete, deployment, gated_pod, in_place_bare, max_unavailable, template, warm,
 };
 use super::census::Census;
-use super::{IMAGES, LONG, Scale, Side, Step, in_turn, limited, of_rounds};
+use super::{IMAGES, LONG, Scale, Side, Step, bare::Marks, in_turn, limited, of_rounds};
 use crate::kit::{Look, PATIENCE};
 use crate::measure::{Usage, median, megabytes, writes};
 
@@ -148,7 +148,7 @@ impl Scale<'_> {
             for way in in_turn(&ways, round) {
                 let name = format!("{}-c{round}", format!("{way:?}").to_lowercase());
                 if way == Way::Limited {
-                    let how_many = (count, max_unavailable(count));
+                    let how_many = (count, max_unavailable(count), Marks::StateAndHash);
                     let seconds = self.limited_in_place(&name, how_many, |index| gated_pod(&name, index)).await?;
                     times.entry(way).or_default().push(seconds);
                     continue;

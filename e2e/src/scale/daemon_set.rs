@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Census, GATES, IMAGES, IN_FLIGHT, LONG, NODE_PREFIX, REVISIONS, Scale, Side, create_gated, delete_bare};
-use super::{in_place_of, in_turn, limited, template, warm};
+use super::{bare::Marks, in_place_of, in_turn, limited, template, warm};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, summary};
 use crate::player::{Nodes, PLAYED};
@@ -123,7 +123,7 @@ impl Scale<'_> {
                 let name = format!("ads-{}-{round}", format!("{side:?}").to_lowercase());
                 if side == Who::Limited {
                     let pod = |index: usize| bare_pod(&name, index, &nodes[index]);
-                    changed_limited.push(self.limited_in_place(&name, (count, at_once), pod).await?);
+                    changed_limited.push(self.limited_in_place(&name, (count, at_once, Marks::Nothing), pod).await?);
                     continue;
                 }
                 let ours = side == Who::Ours;
@@ -133,7 +133,10 @@ impl Scale<'_> {
                 let work = async {
                     match ours {
                         true => drop(t.create(set(&name)).await?),
-                        false => create_gated(&t, count, |index| bare_pod(&name, index, &nodes[index])).await?,
+                        false => {
+                            create_gated(&t, count, Marks::Nothing, |index| bare_pod(&name, index, &nodes[index]))
+                                .await?
+                        }
                     }
                     pods.until("Pods to be ready", LONG, |c| c.ready == count).await
                 };
@@ -150,7 +153,9 @@ impl Scale<'_> {
                     };
                     self.step(&what, work).await?
                 } else {
-                    let work = in_place_of(&t, (&name, &pods, count), at_once, |index| pod_name(&name, index));
+                    let work = in_place_of(&t, (&name, &pods, count), (at_once, Marks::Nothing), |index| {
+                        pod_name(&name, index)
+                    });
                     self.step(&what, work).await?
                 };
                 changed[usize::from(ours)].push(step.seconds);

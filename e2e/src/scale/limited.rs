@@ -7,16 +7,14 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use super::at_once::tried;
-use super::bare::{clone_set, create_gated, delete_bare, in_place_of, warm};
+use super::bare::{LIMITED, Marks, clone_set, create_gated, delete_bare, in_place_of, warm};
 use super::{Census, LONG, Scale};
 use crate::cmd::kubectl;
 use crate::kit::{Build, Look, Test};
 use crate::measure::settle;
 use crate::paths::SYSTEM;
 
-/// As the tables call this client.
-pub(super) const TEXT: &str = "bare client under the same policies";
-/// The same, as what another side is measured beside.
+/// This client, as what another side is measured beside.
 pub(super) const BESIDE: &str = "a client under the same policies";
 const ACCOUNT: &str = "kruise-manager";
 /// Keeps the owner of the Pods while it is being deleted.
@@ -51,8 +49,8 @@ impl Limited {
     }
 }
 
-/// With a token, as the manager: one that impersonates it would have the API server ask for the right to do so, for the account
-/// and for each of its groups, at every request.
+/// With a token of the manager's account. Impersonation would cost more: the API server would check the right to impersonate the
+/// account, and each of its groups, at every request.
 async fn as_manager(t: &Test) -> Result<Test> {
     let answer = t.run(kubectl(&t.paths, ["-n", SYSTEM, "create", "token", ACCOUNT])).await?;
     ensure!(answer.ok, "a token of {ACCOUNT}: {}", answer.stderr.trim());
@@ -66,9 +64,9 @@ async fn as_manager(t: &Test) -> Result<Test> {
 /// Pod; only a policy refuses one that nobody controls.
 async fn says_whether_limited(client: &Test, pod: Value) -> Result<()> {
     match tried(client, pod.with("/metadata/ownerReferences", json!([]))).await {
-        Ok(_) => println!("{TEXT}: kruise-manager-pods is not bound"),
+        Ok(_) => println!("{LIMITED}: kruise-manager-pods is not bound"),
         Err(error) => match error.downcast_ref::<kube::Error>() {
-            Some(kube::Error::Api(status)) if status.code == 403 => {}
+            Some(kube::Error::Api(status)) if status.code == 403 && status.message.contains("kruise-manager-pods") => {}
             _ => return Err(error),
         },
     }
@@ -78,11 +76,11 @@ async fn says_whether_limited(client: &Test, pod: Value) -> Result<()> {
 impl Scale<'_> {
     /// The seconds that this client takes to update Pods in place, so many at the same time. It makes no other writes: an
     /// administrator creates and deletes the Pods. Like the manager, and unlike an administrator, it is limited by a role and by
-    /// the API server's fairness too.
+    /// the API server's fairness too. The manager sees events of these Pods, and looks at their owner in vain.
     pub(super) async fn limited_in_place(
         &mut self,
         name: &str,
-        (count, at_once): (usize, usize),
+        (count, at_once, marks): (usize, usize, Marks),
         pod: impl Fn(usize) -> Value,
     ) -> Result<f64> {
         let t = self.t.clone();
@@ -90,14 +88,18 @@ impl Scale<'_> {
         let limited = Limited::begin(&t, name, pod(0)).await?;
         let names: Vec<String> = (0..count).map(|index| pod(index).text("/metadata/name").to_owned()).collect();
         let owned = |index: usize| pod(index).with("/metadata/ownerReferences", json!([limited.owner]));
-        create_gated(&t, count, owned).await?;
-        pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
-        warm(&limited.t).await?;
-        let update = in_place_of(&limited.t, (name, &pods, count), at_once, |index| names[index].clone());
-        let step = self.step(&format!("{TEXT}, {count} updates in place"), update).await?;
-        delete_bare(&t, names.iter().cloned()).await?;
-        pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+        let work = async {
+            create_gated(&t, count, marks, owned).await?;
+            pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+            warm(&limited.t).await?;
+            let update = in_place_of(&limited.t, (name, &pods, count), (at_once, marks), |index| names[index].clone());
+            let step = self.step(&format!("{LIMITED}, {count} updates in place"), update).await?;
+            delete_bare(&t, names.iter().cloned()).await?;
+            pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+            anyhow::Ok(step.seconds)
+        };
+        let seconds = work.await;
         limited.end(&t).await?;
-        Ok(step.seconds)
+        seconds
     }
 }

@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use super::{
     A_SECOND, Census, GATES, IMAGES, LONG, REVISIONS, Scale, Side, create_gated, delete_bare, in_place_of, in_turn,
 };
-use super::{limited, template, warm, workload};
+use super::{
+    bare::{LIMITED, Marks},
+    limited, template, warm, workload,
+};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, writes};
 
@@ -34,7 +37,7 @@ impl Who {
     fn text(self) -> &'static str {
         match self {
             Self::Bare => "bare client, the same Pods",
-            Self::Limited => limited::TEXT,
+            Self::Limited => LIMITED,
             Self::Ours => "StatefulSet",
             Self::BuiltIn => "built-in StatefulSet",
         }
@@ -138,7 +141,7 @@ impl Scale<'_> {
                 let work = async {
                     match who {
                         Who::Bare | Who::Limited => {
-                            create_gated(&t, count, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
+                            create_gated(&t, count, Marks::State, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
                         }
                         Who::Ours | Who::BuiltIn => resize(&t, who, &name, count).await?,
                     }
@@ -214,19 +217,21 @@ impl Scale<'_> {
                 let name = format!("sts-{}-c{round}", format!("{who:?}").to_lowercase());
                 if who == Who::Limited {
                     let pod = |ordinal: usize| bare_pod(&name, ordinal, &Value::Null);
-                    times.limited.push(self.limited_in_place(&name, (count, at_once), pod).await?);
+                    times.limited.push(self.limited_in_place(&name, (count, at_once, Marks::State), pod).await?);
                     continue;
                 }
                 let pods = Census::begin(&t, &name).await?;
                 let owner = self.prepare_set(who, &name, set(who, &name, count)).await?;
                 if who == Who::Bare {
-                    create_gated(&t, count, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
+                    create_gated(&t, count, Marks::State, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
                 }
                 pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
                 pods.begin_lowest();
                 let what = format!("{}, {count} updates in place", who.text());
                 let step = if who == Who::Bare {
-                    let work = in_place_of(&t, (&name, &pods, count), at_once, |ordinal| pod_name(&name, ordinal));
+                    let work = in_place_of(&t, (&name, &pods, count), (at_once, Marks::State), |ordinal| {
+                        pod_name(&name, ordinal)
+                    });
                     self.step(&what, work).await?
                 } else {
                     let mut template = template(&name);
