@@ -37,7 +37,7 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
-        apply::{code, namespace_is_ending},
+        apply::{code, is_refusal, namespace_is_ending},
         clock,
         events::reference,
         expiry,
@@ -113,8 +113,8 @@ impl Controller {
         Self {
             context: context.clone(),
             lists: Store::new(None),
-            // All jobs are watched, because one of a list may have no hash label: it can be removed, and earlier releases of
-            // OpenKruise set none. Of those of nobody's list a few bytes are kept.
+            // All jobs are watched: one of a list may lack the hash label, which can be removed and which earlier releases of
+            // OpenKruise did not set. Of a job without a list only its UID and version are kept.
             jobs: Store::of_work([BY_LIST], |job| list_of(job).is_none()),
             queue: Queue::new(Backoff::default()),
             memories: Mutex::default(),
@@ -182,20 +182,26 @@ impl Controller {
             self.emit_once(&list, "Invalid", said, true);
             return self.record(&list, list::invalid(&list, said, now), now).await;
         }
+        let mut pass = Pass::default();
+        let mut list = list;
         if !spec.has_labelled(&list.metadata) {
             let patch = Patch::Merge(spec.label_patch(&list.metadata));
-            return match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
+            match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
                 Ok(newer) => {
-                    self.lists.upsert(newer);
-                    Ok(Requeue::After(Duration::ZERO))
+                    self.lists.upsert(newer.clone());
+                    if spec.has_labelled(&newer.metadata) {
+                        return Ok(Requeue::After(Duration::ZERO));
+                    }
+                    // Somebody's webhook takes the label away: the list goes on without it.
+                    list = Arc::new(newer);
                 }
-                Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Requeue::After(AFTER_CONFLICT)),
-                Err(error) => Err(error),
-            };
+                Err(error) if matches!(code(&error), Some(404 | 409)) => return Ok(Requeue::After(AFTER_CONFLICT)),
+                Err(error) if is_refusal(&error) => drop(pass.note(Err(error))),
+                Err(error) => return Err(error),
+            }
         }
         let children = self.children(&list);
         let plan = list::plan(&list, &spec, &children, now);
-        let mut pass = Pass::default();
         pass.note(self.carry_out(&list, &plan).await.map(|()| false));
         // What was refused of one image keeps nobody from learning what came of the others. But a list that is over deletes no
         // job any more.

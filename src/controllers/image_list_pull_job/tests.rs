@@ -18,6 +18,16 @@ struct Server {
     version: u64,
     /// The image whose job can be neither created nor deleted, nor get another label.
     refuse: Option<&'static str>,
+    /// What becomes of the label of the list.
+    label: LabelIs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum LabelIs {
+    #[default]
+    Stored,
+    Refused,
+    TakenAway,
 }
 
 impl Server {
@@ -50,6 +60,16 @@ impl Server {
                 made["metadata"]["resourceVersion"] = version;
                 self.objects.insert(path, made.clone());
                 (201, made)
+            }
+            "PATCH"
+                if body["metadata"]["labels"].is_object()
+                    && path.starts_with(LISTS)
+                    && self.label != LabelIs::Stored =>
+            {
+                match self.label {
+                    LabelIs::TakenAway => (200, self.objects[&path].clone()),
+                    LabelIs::Stored | LabelIs::Refused => refused(403),
+                }
             }
             "PATCH" => {
                 let Some(object) = self.objects.get_mut(&path) else { return refused(404) };
@@ -288,6 +308,20 @@ async fn a9_5_a_job_without_a_label_is_that_of_its_list_and_gets_it() {
         world.settle().await;
         assert_eq!(lock(&world.server).writes, [(Method::PATCH, path)], "{name}");
         assert_eq!(label(&world.jobs()[0]), label(&world.list()));
+    }
+}
+
+#[tokio::test]
+async fn a_list_whose_own_label_is_refused_or_taken_away_has_its_jobs() {
+    for label in [LabelIs::Refused, LabelIs::TakenAway] {
+        let world = World::new();
+        world.put(json!({}));
+        lock(&world.server).label = label;
+        let next = world.controller.reconcile(&ObjectKey::new("ns", "list")).await;
+        assert_eq!(next.is_err(), label == LabelIs::Refused, "it is tried again later");
+        assert!(next.is_err() || !matches!(next, Ok(Requeue::After(Duration::ZERO))), "and not at once");
+        assert_eq!(world.jobs().len(), 2, "{label:?}");
+        assert_eq!(world.list()["status"]["desired"], 2, "{label:?}");
     }
 }
 

@@ -102,7 +102,8 @@ fn normal(mut spec: ImagePullJobSpec) -> ImagePullJobSpec {
 }
 
 /// The hash of everything but the images, of the text that OpenKruise hashes: its own types, as Go's `spew` prints them. So the
-/// lists and jobs of a takeover have their labels already, and those that go back to OpenKruise keep theirs.
+/// lists and jobs of OpenKruise 1.9 have their labels already, and keep them when they go back. Releases whose controller still
+/// works with v1alpha1 print that version: their jobs get new labels once, and they make the jobs anew after a move back.
 fn template_hash(spec: &ImageListPullJobSpec) -> String {
     let int32 = |value: Option<i32>| value.map_or("(*int32)<nil>".to_owned(), |value| format!("(*int32){value}"));
     let selector = spec.selector.as_ref().map_or(NIL.to_owned(), |selector| {

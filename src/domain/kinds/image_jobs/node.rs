@@ -114,9 +114,11 @@ pub fn pass(observed: &ObservedNode<'_>, now: Now) -> NodePlan {
     }
     for image in after.images.values_mut() {
         secrets(observed, image);
-        image.tags.sort_by(|a, b| a.tag.cmp(&b.tag));
     }
-    pass.spec = (after != before).then_some(after);
+    if after != before {
+        after.images.values_mut().for_each(fill_in);
+        pass.spec = Some(after);
+    }
     pass
 }
 
@@ -125,18 +127,22 @@ fn sooner(next: &mut Option<Duration>, wait: Duration) {
     *next = Some(next.map_or(wait, |before| before.min(wait)));
 }
 
-/// Writes what an entry by hand may lack, as OpenKruise's admission does: its manager may crash where a policy is missing.
-fn fill_in(tag: &mut ImageTagSpec, now: Now) {
-    tag.created_at.get_or_insert(time::whole_seconds(now.wall));
-    let policy = tag.pull_policy.get_or_insert_default();
-    policy.timeout_seconds.get_or_insert(DEFAULT_TIMEOUT_SECONDS);
-    policy.backoff_limit.get_or_insert(DEFAULT_BACKOFF_LIMIT);
+/// Writes what tags by hand may lack, and sorts them, as OpenKruise's admission does: its manager may crash where a policy is
+/// missing. Only in a write that is due anyway: whoever applies a manifest without them again and again is not overruled each
+/// time.
+fn fill_in(image: &mut ImageSpec) {
+    for tag in &mut image.tags {
+        let policy = tag.pull_policy.get_or_insert_default();
+        policy.timeout_seconds.get_or_insert(DEFAULT_TIMEOUT_SECONDS);
+        policy.backoff_limit.get_or_insert(DEFAULT_BACKOFF_LIMIT);
+    }
+    image.tags.sort_by(|a, b| a.tag.cmp(&b.tag));
 }
 
 /// Whether an entry stays; updates it.
 fn stays(observed: &ObservedNode<'_>, image: &str, tag: &mut ImageTagSpec, pass: &mut NodePlan, now: Now) -> bool {
     let node = observed.node;
-    fill_in(tag, now);
+    tag.created_at.get_or_insert(time::whole_seconds(now.wall));
     let mut jobs = Vec::new();
     let had_owners = !tag.owner_references.is_empty();
     tag.owner_references.retain(|owner| match (observed.owner)(&Owner::from(owner)) {

@@ -175,10 +175,16 @@ fn a3_f20_a_bare_entry_is_completed_and_has_the_defaults() {
 
 #[test]
 fn a3_tags_by_hand_are_sorted() {
-    let mut images = entry(&[], json!({"tag": "v2"}));
-    let first = entry(&[], json!({}))["app"]["tags"][0].clone();
-    images["app"]["tags"].as_array_mut().unwrap().push(first);
-    let spec = of(node(images, json!({})), &[]).spec();
+    let images = |created: Value| {
+        let mut images = entry(&[], json!({"tag": "v2", "createdAt": created, "pullPolicy": null}));
+        let first = entry(&[], json!({}))["app"]["tags"][0].clone();
+        images["app"]["tags"].as_array_mut().unwrap().push(first);
+        images
+    };
+    let applied = images(json!("2026-01-01T00:00:00Z"));
+    assert_eq!(of(node(applied, json!({})), &[]).pass().spec, None, "a tool that applies it again is not overruled");
+    let spec = of(node(images(json!(null)), json!({})), &[]).spec();
+    assert_eq!(spec["images"]["app"]["tags"][1]["pullPolicy"], json!({"timeoutSeconds": 600, "backoffLimit": 3}));
     let tags: Vec<&Value> = spec["images"]["app"]["tags"].as_array().unwrap().iter().map(|tag| &tag["tag"]).collect();
     assert_eq!(tags, ["v1", "v2"]);
     assert_eq!(of(node(spec["images"].clone(), json!({})), &[]).pass().spec, None, "once");
