@@ -113,6 +113,9 @@ fn template<'v>(
             "it is not allowed; want spec.updateStrategy.manualUpdate.partitions",
         );
     }
+    if kind == ChildKind::AdvancedStatefulSet {
+        judge_shares(found, of_child, &at);
+    }
     match found.object(of_child, &at, "template") {
         Some(pods) => {
             let of_pods = found.object(pods, &format!("{at}template."), "metadata").unwrap_or(&none);
@@ -124,6 +127,18 @@ fn template<'v>(
         None => found.deny(format!("{at}template"), "it is missing; want a Pod template"),
     }
     Some((kind, of_child))
+}
+
+/// What the StatefulSets of its subsets would be refused for.
+fn judge_shares(found: &mut Findings, of_child: &Object, at: &str) {
+    let strategy = found.object(of_child, at, "updateStrategy");
+    let rolling = strategy.and_then(|s| found.object(s, &format!("{at}updateStrategy."), "rollingUpdate"));
+    if let Some(rolling) = rolling {
+        found.share(rolling, &format!("{at}updateStrategy.rollingUpdate."), "maxUnavailable");
+    }
+    if let Some(scale) = found.object(of_child, at, "scaleStrategy") {
+        found.share(scale, &format!("{at}scaleStrategy."), "maxUnavailable");
+    }
 }
 
 fn matches(

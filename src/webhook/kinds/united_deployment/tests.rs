@@ -158,6 +158,21 @@ fn what_the_controller_writes_is_not_the_users_to_say() {
 }
 
 #[test]
+fn a_percentage_that_the_stateful_sets_of_subsets_would_be_refused_for_is_refused() {
+    const AT: &str = "spec.template.advancedStatefulSetTemplate.spec";
+    for (spec, field) in [
+        (json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": "12.5%"}}}), "updateStrategy.rollingUpdate"),
+        (json!({"scaleStrategy": {"maxUnavailable": "12.5%"}}), "scaleStrategy"),
+    ] {
+        let fields = fields(of_kind("advancedStatefulSetTemplate", json!({"spec": spec})));
+        assert_eq!(fields, [format!("{AT}.{field}.maxUnavailable")]);
+    }
+    let whole = json!({"spec": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "12%"}},
+        "scaleStrategy": {"maxUnavailable": 1}}});
+    decide(create(of_kind("advancedStatefulSetTemplate", whole))).unwrap();
+}
+
+#[test]
 fn subsets_have_names_and_numbers_that_fit() {
     const AT: &str = "spec.topology.subsets";
     for (list, wanted) in [
