@@ -73,7 +73,7 @@ pub struct PodView {
     pub launch_completed: bool,
     /// Whether `pub.kruise.io/no-protect` takes it out of the protection of budgets.
     pub no_protect: bool,
-    /// Whether kubelet has not seen the last change of the spec; kubelets before 1.33 do not say.
+    /// Whether kubelet has not seen the last change of the spec; kubelets before 1.34 do not say by default.
     pub kubelet_is_behind: bool,
     /// Whether this is the mirror of a static Pod.
     pub is_mirror: bool,
@@ -316,7 +316,7 @@ pub struct InPlaceNotes {
     pub running_images: Box<[(Text, Text)]>,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// `status.observedGeneration`; kubelets before 1.33 do not write it.
+    /// `status.observedGeneration`; kubelets before 1.34 do not write it by default.
     pub observed_generation: Option<i64>,
 }
 

@@ -89,8 +89,8 @@ pub struct Target<'a> {
     pub label: &'a str,
     /// The label `pod-template-hash` of Pods on it, if they have one.
     pub template_hash: Option<&'a str>,
-    /// Whether a Pod without a lifecycle state gets one. Else only a resize gives it one: it may leave the gate open, and then
-    /// nothing but the state says that an update is under way.
+    /// Whether a Pod without a lifecycle state gets one. A resize always gives one: the gate may stay open during it, and
+    /// nothing but the state says then that an update is under way.
     pub gives_state: bool,
 }
 

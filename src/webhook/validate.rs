@@ -158,8 +158,8 @@ impl Findings {
         None
     }
 
-    /// A number or a whole percentage that is not negative. One with a fraction is a finding and is returned all the same:
-    /// the field is not 0 and not missing for other rules.
+    /// A number or a whole percentage that is not negative. A percentage with a fraction is refused, and still returned: rules
+    /// for which the field is 0 or missing do not apply to it.
     pub fn share(&mut self, parent: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
         let share = self.share_or_fraction(parent, at, key)?;
         if let Some(text) = parent.get(key).and_then(Value::as_str).filter(|text| !is_whole_percentage(text)) {

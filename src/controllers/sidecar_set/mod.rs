@@ -159,7 +159,7 @@ impl SidecarMemory {
     /// How long news of a Pod waits for the next pass. That looks at every Pod: the more there are, the longer.
     fn pause(&self, name: &str, now: Duration) -> Duration {
         let left = self.rests_since.map_or(Duration::ZERO, |since| {
-            // Also after a long rest: else the first Pod has a pass and a write of each of its SidecarSets at the same moment.
+            // Also after a long rest: all SidecarSets of a new Pod would otherwise write their status at the same moment.
             rest(name, self.pods).saturating_sub(now.saturating_sub(since)).max(apart(name))
         });
         wake::pause(self.pods).max(left)

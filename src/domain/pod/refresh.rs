@@ -124,7 +124,9 @@ pub fn refresh(
         Ok(annotations) => annotations,
         Err(error) => return Refresh::Wait { after: None, for_what: format!("somebody to mend its {error}") },
     };
-    let reads_more = annotations.state.as_ref().is_some_and(|state| {
+    // During a grace period nothing of the Pod matters but time: it would be read in every pass.
+    let state_to_judge = annotations.state.as_ref().filter(|_| annotations.grace.is_none());
+    let reads_more = state_to_judge.is_some_and(|state| {
         state.update_env_from_metadata || state.update_resources || inplace::needs_definitions(&observed, state)
     });
     if reads_more && whole.is_none() {
@@ -432,7 +434,11 @@ mod tests {
         assert!(matches!(done, Refresh::Status(_)), "{done:?}");
         let of_1_31 = with(report("c://1", short), Value::Null);
         assert!(matches!(run(&of_1_31, Value::Null), Refresh::Status(_)), "the view says enough");
+        let mut in_grace = with(report("c://1", long), Value::Null);
+        let grace = json!({"revision": "web-2", "containerImages": {"main": "i:4"}, "graceSeconds": 600});
+        in_grace["metadata"]["annotations"][labels::IN_PLACE_GRACE] = grace.to_string().into();
         for (pod, why) in [
+            (in_grace, "time has to pass"),
             (with(report("c://0", long), Value::Null), "the report is about another instance"),
             (with(report("c://1", long), 2.into()), "a kubelet that reports generations has the short hash"),
         ] {

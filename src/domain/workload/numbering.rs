@@ -53,7 +53,7 @@ fn interval(entry: &IntOrString) -> Result<(i64, i64), Invalid> {
 }
 
 /// The first and the last of some ordinals: a number, or text `A-B` for all from A to B. A range may go on beyond the largest
-/// ordinal, and ends with it. One that begins beyond it has no ordinal: its first one is more than its last one.
+/// ordinal, and is cut there. A range that begins beyond it is empty, which is returned as a first ordinal above the last.
 ///
 /// # Errors
 /// In words that name the value and what is allowed.

@@ -93,9 +93,10 @@ pub(super) fn containers_done(pod: &ObservedPod<'_>, state: &State) -> Container
 
 /// Whether only the whole Pod can say that its containers have been updated.
 ///
-/// Up to 1.30 kubelet's hash of a container is one of its whole definition, which stores do not keep. A view is compared with
-/// the hash of 1.31 alone: where two images have one id it would never be done. From 1.33 on kubelet says which generation it
-/// has seen, so that no Pod is read in vain there.
+/// Up to 1.30, kubelet hashes the whole definition of a container. Stores do not keep it, so a view can only be compared with
+/// the hash of 1.31 and later: after a change to an image with the same id its update would never be done. A kubelet that
+/// reports the generation (1.34; 1.33 behind a gate) has the later hash. With 1.31 to 1.33 a Pod may be read once for each of
+/// its versions until the container has restarted.
 pub fn needs_definitions(pod: &ObservedPod<'_>, state: &State) -> bool {
     let meta = || pod.runtime_meta.and_then(|text| serde_json::from_str::<RuntimeMeta>(text).ok());
     pod.whole.is_none()

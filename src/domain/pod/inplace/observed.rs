@@ -20,7 +20,7 @@ pub struct ObservedPod<'a> {
     pub(super) is_gate_closed: bool,
     /// Whether kubelet has not seen the last change of the spec.
     pub(super) is_kubelet_behind: bool,
-    /// Whether kubelet does not say which generation it has seen: it is older than 1.33.
+    /// Whether kubelet does not say which generation it has seen: it is older than 1.34.
     pub(super) is_kubelet_silent: bool,
     /// Regular containers.
     pub(super) containers: Vec<ObservedContainer<'a>>,
@@ -136,7 +136,7 @@ impl<'a> From<&'a PodView> for ObservedPod<'a> {
     }
 }
 
-/// Generations of a Pod and of what kubelet has seen; kubelets before 1.33 do not say.
+/// Generations of a Pod and of what kubelet has seen; kubelets before 1.34 do not say by default.
 fn is_behind(generations: (Option<i64>, Option<i64>)) -> bool {
     matches!(generations, (Some(asked), Some(seen)) if seen < asked)
 }
