@@ -153,8 +153,8 @@ enum What {
         /// Milliseconds from the deletion of a Pod to the end of its containers, for every side
         #[arg(long, default_value_t = 250)]
         stop_delay: u64,
-        /// Beside whom CloneSet is measured; "limited" is for updates in place alone, and for those of StatefulSet and DaemonSet
-        /// too
+        /// Beside whom CloneSet is measured; "limited", a client with the manager's account, is for updates in place only, those of
+        /// StatefulSet and DaemonSet too
         #[arg(long, value_enum, value_delimiter = ',', default_values = ["bare", "limited", "clone-set", "deployment"])]
         sides: Vec<scale::Side>,
         /// Pods that are deleted with budgets, and as many beside them without, several times; 0 leaves this out

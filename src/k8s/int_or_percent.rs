@@ -1,7 +1,7 @@
 //! A number, or a part of another number: `3`, `"20%"`, `"12.5%"`. One parser for admission and controllers.
 //!
-//! Kubernetes and most controllers of OpenKruise read no percentage with a fraction. Admission asks for a whole one where
-//! theirs does; a stored one is read all the same.
+//! Kubernetes and most controllers of OpenKruise read no percentage with a fraction. Admission refuses them
+//! for the kinds of those; controllers still read what is stored.
 
 use std::fmt;
 

@@ -32,7 +32,7 @@ impl Limited {
     /// does nothing any more, and as long as a finalizer holds it the garbage collector leaves its Pods alone.
     async fn begin(t: &Test, name: &str, pod: Value) -> Result<Self> {
         let client = as_manager(t).await?;
-        says_whether_limited(&client, pod).await?;
+        report_unbound_policy(&client, pod).await?;
         let owner = t.create(clone_set(name, 0).with("/metadata/finalizers", json!([HOLD]))).await?;
         t.remove("CloneSet", name).await?;
         // Until the manager has seen that too, it would delete Pods: none are wanted.
@@ -60,9 +60,9 @@ async fn as_manager(t: &Test) -> Result<Test> {
     Ok(Test { client: Client::try_from(config)?, ..t.clone() })
 }
 
-/// Prints it if the policies do not hold: they can be unbound to measure without them. By its role the account may create any
+/// Says so if the policy on Pods is not bound: it can be unbound to measure without it. By its role the account may create any
 /// Pod; only a policy refuses one that nobody controls.
-async fn says_whether_limited(client: &Test, pod: Value) -> Result<()> {
+async fn report_unbound_policy(client: &Test, pod: Value) -> Result<()> {
     match tried(client, pod.with("/metadata/ownerReferences", json!([]))).await {
         Ok(_) => println!("{LIMITED}: kruise-manager-pods is not bound"),
         Err(error) => match error.downcast_ref::<kube::Error>() {

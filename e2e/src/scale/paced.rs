@@ -10,8 +10,9 @@ use serde_json::Value;
 use super::IN_FLIGHT;
 use crate::kit::{Build, Test};
 
-/// Creates Pods at a pace, whether the ones before have been answered or not: seconds that each took.
-pub(super) async fn at_a_pace(t: &Test, pods: Vec<Value>, pace: u32) -> Result<Vec<f64>> {
+/// Creates Pods at a pace, whether the ones before have been answered or not: seconds that each took. Prints them in short, with
+/// what the Pods are, so that a slow turn can be seen.
+pub(super) async fn at_a_pace(t: &Test, pods: Vec<Value>, pace: u32, what: &str) -> Result<Vec<f64>> {
     let (api, params) = (&t.api("Pod"), &PostParams::default());
     let (start, count) = (tokio::time::Instant::now() + Duration::from_millis(50), pods.len());
     let one = |(index, pod): (usize, Value)| {
@@ -24,7 +25,11 @@ pub(super) async fn at_a_pace(t: &Test, pods: Vec<Value>, pace: u32) -> Result<V
             anyhow::Ok(begun.elapsed().as_secs_f64())
         }
     };
-    stream::iter(pods.into_iter().enumerate()).map(one).buffer_unordered(count.max(1)).try_collect().await
+    let times: Vec<f64> =
+        stream::iter(pods.into_iter().enumerate()).map(one).buffer_unordered(count.max(1)).try_collect().await?;
+    let [p50, p90, max] = [0.5, 0.9, 1.0].map(|share| rank(&times, share) * 1e3);
+    println!("{count} Pods {what}, {pace} a second: p50 {p50:.1} ms, p90 {p90:.1} ms, max {max:.0} ms");
+    Ok(times)
 }
 
 /// The value below which a share of them lies.

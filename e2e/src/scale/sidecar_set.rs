@@ -192,11 +192,8 @@ impl Scale<'_> {
                         false => written_out(&injected, "web", &name(i)),
                     });
                     warm(t).await?;
-                    let of_turn = at_a_pace(t, pods.collect(), pace).await?;
-                    let [p50, p90, max] = [0.5, 0.9, 1.0].map(|share| rank(&of_turn, share) * 1e3);
-                    let whom = if is_ours { "under SidecarSets" } else { "without" };
-                    println!("{count} Pods {whom}, {pace} a second: p50 {p50:.1} ms, p90 {p90:.1} ms, max {max:.0} ms");
-                    times.extend(of_turn);
+                    let what = if is_ours { "under SidecarSets" } else { "without SidecarSets" };
+                    times.extend(at_a_pace(t, pods.collect(), pace, what).await?);
                 }
                 left -= count;
                 turn += 1;

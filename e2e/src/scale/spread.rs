@@ -180,12 +180,7 @@ impl Scale<'_> {
                 let side = &mut sides[index];
                 let pods = (0..TURN).map(|i| side.made(&format!("p-{turn:02}-{i:03}"))).collect();
                 warm(&side.t).await?;
-                let times = at_a_pace(&side.t, pods, pace).await?;
-                let [p50, p90, max] = [0.5, 0.9, 1.0].map(|share| rank(&times, share) * 1e3);
-                println!(
-                    "{TURN} Pods {}, {pace} a second: p50 {p50:.1} ms, p90 {p90:.1} ms, max {max:.0} ms",
-                    side.asked
-                );
+                let times = at_a_pace(&side.t, pods, pace, &side.asked.to_string()).await?;
                 side.times.extend(times);
             }
         }

@@ -134,7 +134,7 @@ impl Controller {
             }
         };
         let job_changed = move |change: Change<'_, ImagePullJob>| {
-            // Of one that cannot be read its list makes no second one: the name is taken.
+            // A job that cannot be read keeps its name, so its list makes no second one.
             let Some((old, new)) = change.sides() else { return };
             // Both: one may be taken away from its list.
             for key in [old, new].into_iter().flatten().filter_map(|job| list_key(job)) {

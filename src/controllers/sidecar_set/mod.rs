@@ -172,7 +172,7 @@ fn rest(name: &str, pods: usize) -> Duration {
     AT_REST + apart(name) + for_pods
 }
 
-/// What its name makes of [`APART`].
+/// A part of [`APART`], by the hash of the name.
 fn apart(name: &str) -> Duration {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);

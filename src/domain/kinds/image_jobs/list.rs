@@ -68,7 +68,7 @@ pub fn plan(list: &ImageListPullJob, spec: &ListSpec, children: &[Arc<ImagePullJ
     }
     let left_over = by_image.into_values().flatten().filter(|child| !child.is_deleting());
     plan.delete.extend(left_over.cloned());
-    // One with another label OpenKruise, back again, would delete and make anew.
+    // After a move back, OpenKruise would delete and re-create a job with another label.
     plan.relabel.extend(current.iter().filter(|child| !spec.has_labelled(&child.metadata)).cloned());
     status(list, spec, &current, &mut plan.status, now);
     plan
@@ -211,7 +211,7 @@ fn child(list: &ImageListPullJob, spec: &ListSpec, image: &str) -> ImagePullJob 
     );
     let metadata = ObjectMeta {
         name: Some(format!("{}-{suffix}", cut(name, LONGEST_NAME - 1 - suffix.len()))),
-        // As those of OpenKruise have it. The API server generates nothing beside a name, but allows no longer one than a name.
+        // As on OpenKruise's jobs. The API server does not use it where there is a name, and still checks its length.
         generate_name: Some(format!("{}-", cut(name, LONGEST_NAME - 1))),
         namespace: list.metadata.namespace.clone(),
         labels: Some(BTreeMap::from([(labels::CONTROLLER_REVISION_HASH.to_owned(), spec.hash.clone())])),

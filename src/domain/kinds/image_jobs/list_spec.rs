@@ -80,7 +80,7 @@ impl ListSpec {
         one.labels.as_ref().and_then(|all| all.get(labels::CONTROLLER_REVISION_HASH)) == Some(&self.hash)
     }
 
-    /// The merge patch that gives it to them. The UID keeps it off another object of that name.
+    /// The merge patch that sets the label. With the UID the API server refuses it for another object of that name.
     pub fn label_patch(&self, one: &ObjectMeta) -> Value {
         json!({"metadata": {"uid": one.uid, "labels": {labels::CONTROLLER_REVISION_HASH: self.hash}}})
     }

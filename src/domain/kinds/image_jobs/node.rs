@@ -128,8 +128,7 @@ fn sooner(next: &mut Option<Duration>, wait: Duration) {
 }
 
 /// Writes what tags by hand may lack, and sorts them, as OpenKruise's admission does: its manager may crash where a policy is
-/// missing. Only in a write that is due anyway: whoever applies a manifest without them again and again is not overruled each
-/// time.
+/// missing. Only in a write that is due anyway, so that a tool which applies a manifest without them causes no write each time.
 fn fill_in(image: &mut ImageSpec) {
     for tag in &mut image.tags {
         let policy = tag.pull_policy.get_or_insert_default();
