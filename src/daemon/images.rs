@@ -7,9 +7,11 @@
 //! and with it the call to the runtime. The status is written when a pull begins or ends, and periodically during pulls;
 //! changes within a short time go into one write.
 
+mod attempt;
 pub mod credentials;
 pub mod disk;
 mod progress;
+mod worker;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client as KubeClient, Resource, api::GetParams};
+use kube::{Api, Client as KubeClient, Resource};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -29,24 +31,16 @@ use tokio::{
     time::Instant,
 };
 
-use self::{credentials::PullSecrets, disk::Disk};
+use self::{attempt::Images, credentials::PullSecrets, disk::Disk, worker::Worker};
 use super::runtimes::Runtimes;
 use crate::{
     api::apps::node_image::{NodeImage, NodeImageStatus},
-    cri::{
-        client::Client as CriClient,
-        proto::{AuthConfig, PodSandboxConfig},
-        types::CriError,
-    },
-    domain::node::{
-        pull_secrets::{Answer, Credential, Question},
-        puller::{self as rules, Entry, Order, OrderState, PullFailure},
-    },
-    k8s::{account, invalid::Invalid, path},
+    domain::node::puller::{self as rules, Entry, Order, OrderState},
+    k8s::account,
     runtime::{
         apply::{code, patch_status},
         clock,
-        events::{Recorder, reference},
+        events::Recorder,
         guarded::Guarded,
         metrics::{Metrics as AllMetrics, seconds_histogram},
         shutdown::{self, Shutdown},
@@ -80,11 +74,9 @@ pub struct Settings {
 /// Pulls the images of one node.
 pub struct Puller {
     kube: KubeClient,
-    runtimes: Runtimes,
+    images: Images,
     events: Recorder,
     settings: Settings,
-    secrets: PullSecrets,
-    disk: Disk,
     metrics: Metrics,
     places: Semaphore,
     shared: Mutex<Shared>,
@@ -106,13 +98,6 @@ struct PullJob {
     order: Arc<Order>,
     state: OrderState,
     worker: AbortHandle,
-}
-
-/// Which worker.
-#[derive(Clone)]
-struct Worker {
-    entry: Entry,
-    generation: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -152,12 +137,11 @@ impl Puller {
         metrics: &AllMetrics,
     ) -> Arc<Self> {
         let places = if settings.workers == 0 { Semaphore::MAX_PERMITS } else { settings.workers };
+        let disk = Disk::new(settings.image_fs_path.clone(), settings.image_fs_limit_percent, settings.space);
         Arc::new(Self {
+            images: Images::new(kube.clone(), settings.node.clone(), runtimes, secrets, disk),
             kube,
-            runtimes,
             events: events.named(account::EVENTS_OF_IMAGES),
-            secrets,
-            disk: Disk::new(settings.image_fs_path.clone(), settings.image_fs_limit_percent, settings.space),
             metrics: Metrics::new(metrics),
             places: Semaphore::new(places.min(Semaphore::MAX_PERMITS)),
             shared: Mutex::default(),
@@ -299,297 +283,6 @@ impl Puller {
         let status = rules::status(&object, &states, clock::now().wall);
         Some((object, status))
     }
-
-    /// The current order of a worker. None: it was stopped.
-    fn order(&self, worker: &Worker) -> Option<Arc<Order>> {
-        let shared = self.shared();
-        let job = shared.jobs.get(&worker.entry).filter(|job| job.generation == worker.generation)?;
-        Some(job.order.clone())
-    }
-
-    fn set(&self, worker: &Worker, state: OrderState) {
-        let mut shared = self.shared();
-        if let Some(job) = shared.jobs.get_mut(&worker.entry).filter(|job| job.generation == worker.generation) {
-            job.state = state;
-        }
-    }
-
-    /// Carries out one order.
-    async fn work(self: Arc<Self>, worker: Worker) {
-        self.to_an_end(&worker, self.take_steps(&worker)).await;
-    }
-
-    /// Takes steps; the order has failed if they panic.
-    async fn to_an_end(&self, worker: &Worker, steps: impl Future<Output = ()>) {
-        let Some(order) = self.order(worker) else { return };
-        let _end = EndOfPanic { puller: self, worker, order: &order };
-        steps.await;
-    }
-
-    async fn take_steps(&self, worker: &Worker) {
-        let Some(order) = self.order(worker) else { return };
-        let image = match worker.entry.reference() {
-            Ok(image) => image,
-            Err(Invalid(message)) => return self.finish(worker, &order, None, Err(PullFailure(message))),
-        };
-        // An attempt that needs no pull needs no place.
-        if order.if_not_present
-            && let Ok(Some(id)) = self.present(&worker.entry, &image).await
-        {
-            return self.finish(worker, &order, None, Ok(id));
-        }
-        let mut place = self.places.acquire().await.ok();
-        let (started, begun) = (clock::now().wall, Instant::now());
-        self.set(worker, OrderState::Pulling { started, percent: 0, message: String::new() });
-        self.changed.notify_one();
-        tracing::info!(image, version = order.version, "pulling");
-
-        let (mut failed, mut last_error) = (0, None::<String>);
-        let (order, result) = loop {
-            let Some(order) = self.order(worker) else { return };
-            let Some(limit) = order.next_attempt(failed, begun.elapsed()) else {
-                let mut message = last_error.unwrap_or_else(|| "there was no time for an attempt".into());
-                if order.is_overdue(begun.elapsed()) {
-                    message = format!("activeDeadlineSeconds are over; {message}");
-                }
-                break (order, Err(PullFailure(message)));
-            };
-            let (until, last_error_was) = (Instant::now() + limit, last_error.as_deref());
-            let attempt =
-                Attempt { worker, order: &order, image: &image, started, begun, until, last_error: last_error_was };
-            self.metrics.running.inc();
-            let running = Running(&self.metrics.running);
-            let outcome = tokio::time::timeout(limit, self.attempt(&attempt)).await;
-            drop(running);
-            let error = match outcome {
-                Ok(Ok(id)) => break (order, Ok(id)),
-                Ok(Err(PullFailure(error))) => rules::shortened(&error),
-                Err(_) => format!("the attempt took longer than {} s", limit.as_secs_f32().ceil()),
-            };
-            tracing::info!(image, attempt = failed + 1, of = order.attempts, error, "not pulled");
-            failed += 1;
-            last_error = Some(error);
-            if order.next_attempt(failed, begun.elapsed()).is_some() {
-                // Others may pull meanwhile.
-                place.take();
-                tokio::time::sleep(rules::pause(failed)).await;
-                place = self.places.acquire().await.ok();
-            }
-        };
-        drop(place);
-        self.finish(worker, &order, Some((started, begun)), result);
-    }
-
-    fn finish(
-        &self,
-        worker: &Worker,
-        order: &Order,
-        begun: Option<(jiff::Timestamp, Instant)>,
-        result: Result<String, PullFailure>,
-    ) {
-        if self.order(worker).is_none() {
-            return;
-        }
-        let completed = clock::now().wall;
-        let started = begun.map_or(completed, |(started, _)| started);
-        let Entry { image, tag } = &worker.entry;
-        let about = self.shared().object.as_ref().map(|object| reference(&**object));
-        match (&result, begun) {
-            (Ok(id), Some((_, since))) => {
-                let took = since.elapsed();
-                self.metrics.count("succeeded");
-                self.metrics.seconds.observe(took.as_secs_f64());
-                tracing::info!(image, tag, id, ?took, "pulled");
-                let message = format!("Image {image}, {tag} was pulled in {:.1} s", took.as_secs_f64());
-                if let Some(about) = about {
-                    self.events.normal(&about, "PullImageSucceed", &message);
-                }
-            }
-            (Ok(id), None) => {
-                self.metrics.count("present");
-                tracing::info!(image, tag, id, "it is there already");
-                if let Some(about) = about {
-                    let message = format!("Image {image}, {tag} is there already");
-                    self.events.normal(&about, "PullImageSucceed", &message);
-                }
-            }
-            (Err(error), _) => {
-                self.metrics.count("failed");
-                tracing::warn!(image, tag, %error, "given up");
-                let message = format!("Image {image}, {tag} was not pulled on node {}: {error}", self.settings.node);
-                for about in order.owners.iter().chain(&about) {
-                    self.events.warning(about, "PullImageFailed", &message);
-                }
-            }
-        }
-        self.set(worker, OrderState::Ended { started, completed, result });
-        self.changed.notify_one();
-    }
-
-    /// The runtime that has the images. Where there are several, it is the first by name.
-    fn runtime(&self) -> Option<CriClient> {
-        self.runtimes.names().first().and_then(|name| self.runtimes.get(name))
-    }
-
-    /// How the status names the image, if the runtime has it.
-    async fn present(&self, entry: &Entry, image: &str) -> Result<Option<String>, CriError> {
-        let Some(runtime) = self.runtime() else { return Ok(None) };
-        let found = runtime.image_status(image).await?;
-        let fits = |digests: &[String]| {
-            entry.digest().is_none_or(|digest| digests.iter().any(|known| known.split('@').nth(1) == Some(digest)))
-        };
-        Ok(found.filter(|found| fits(&found.repo_digests)).map(|found| format!("{}@{}", entry.image, found.id)))
-    }
-
-    /// One attempt, within its time limit.
-    async fn attempt(&self, attempt: &Attempt<'_>) -> Result<String, PullFailure> {
-        let Attempt { worker, order, image, .. } = *attempt;
-        let nobody = || PullFailure("no container runtime answers on this node".into());
-        let failed = |error: CriError| PullFailure(error.stable_text());
-        let runtime = self.runtime().ok_or_else(nobody)?;
-        if order.if_not_present
-            && let Some(id) = self.present(&worker.entry, image).await.map_err(failed)?
-        {
-            return Ok(id);
-        }
-        if let Some(short) = self.disk.is_short(&runtime).await {
-            return Err(PullFailure(short));
-        }
-        if self.is_under_disk_pressure().await {
-            return Err(PullFailure(rules::UNDER_DISK_PRESSURE.to_owned()));
-        }
-        let Answer { credentials, problems } =
-            if order.has_secrets { self.credentials(attempt).await? } else { Answer::default() };
-        let tries: Vec<Option<Credential>> =
-            if credentials.is_empty() { vec![None] } else { credentials.into_iter().map(Some).collect() };
-        let mut errors: Vec<String> = Vec::new();
-        for credential in tries {
-            let hidden = credential.as_ref().map(Credential::secrets).unwrap_or_default();
-            let sandbox = PodSandboxConfig {
-                labels: order.labels.clone().into_iter().collect(),
-                annotations: order.annotations.clone().into_iter().collect(),
-            };
-            // The caller's limit is shorter.
-            let pull =
-                runtime.pull_image(image, credential.map(as_auth), sandbox, Duration::from_secs(u32::MAX.into()));
-            let outcome = tokio::select! {
-                outcome = pull => outcome,
-                short = self.observe(attempt, &runtime) => return Err(PullFailure(short)),
-            };
-            match outcome {
-                Ok(_) => return self.pulled(&worker.entry, image).await,
-                Err(error) => {
-                    let error = rules::presentable(&error.stable_text(), &hidden);
-                    if !errors.contains(&error) {
-                        errors.push(error);
-                    }
-                }
-            }
-        }
-        errors.extend(problems);
-        Err(PullFailure(errors.join("; ")))
-    }
-
-    /// Whether kubelet reports that this node has too little space on its disk. What cannot be learnt limits nothing.
-    async fn is_under_disk_pressure(&self) -> bool {
-        let nodes = kube::core::Request::new(path::of_cluster(path::CORE, "v1", "nodes"));
-        // From the API server's memory.
-        let Ok(request) = nodes.get(&self.settings.node, &GetParams::any()) else { return false };
-        match self.kube.request::<serde_json::Value>(request).await {
-            Ok(node) => rules::is_under_disk_pressure(&node),
-            Err(error) => {
-                tracing::warn!(%error, "whether the node is under DiskPressure is not known");
-                false
-            }
-        }
-    }
-
-    async fn pulled(&self, entry: &Entry, image: &str) -> Result<String, PullFailure> {
-        let why = match (self.present(entry, image).await, entry.digest()) {
-            (Ok(Some(id)), _) => return Ok(id),
-            (Ok(None), Some(digest)) => format!("what the registry gave for {image} does not have the digest {digest}"),
-            (Ok(None), None) => format!("the runtime pulled {image}, and does not have it"),
-            (Err(error), _) => error.stable_text(),
-        };
-        Err(PullFailure(why))
-    }
-
-    /// Asks the manager until it answers. Shortly before the attempt's time limit the last error is returned.
-    async fn credentials(&self, attempt: &Attempt<'_>) -> Result<Answer, PullFailure> {
-        let Entry { image, tag } = attempt.order.entry.clone();
-        let question = Question { image, tag, version: attempt.order.version };
-        let mut failed = 0;
-        loop {
-            let error = match self.secrets.ask(&question).await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            failed += 1;
-            let pause = rules::pause(failed);
-            if !error.may_pass || Instant::now() + pause + credentials::LIMIT >= attempt.until {
-                return Err(PullFailure(error.message));
-            }
-            tracing::info!(error = error.message, "no answer about registry credentials, asking again");
-            tokio::time::sleep(pause).await;
-        }
-    }
-
-    /// Monitors a running pull. Ends only when too little space is left, with the message for the status.
-    async fn observe(&self, attempt: &Attempt<'_>, runtime: &CriClient) -> String {
-        let mut progress = progress::Progress::of(runtime, &attempt.worker.entry.image);
-        loop {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            if let Some(short) = self.disk.is_short(runtime).await {
-                return short;
-            }
-            let arrived = progress.look().await;
-            let percent = arrived.map_or(0, |arrived| arrived.percent());
-            let message = rules::progress_message(attempt.begun.elapsed(), arrived, attempt.last_error);
-            self.set(attempt.worker, OrderState::Pulling { started: attempt.started, percent, message });
-        }
-    }
-}
-
-/// What an attempt is about.
-#[derive(Clone, Copy)]
-struct Attempt<'a> {
-    worker: &'a Worker,
-    order: &'a Order,
-    image: &'a str,
-    started: jiff::Timestamp,
-    begun: Instant,
-    until: Instant,
-    last_error: Option<&'a str>,
-}
-
-/// Counts a pull as running, until it is dropped.
-struct Running<'a>(&'a Gauge);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-/// Without it an order whose worker panicked would be reported as running for ever.
-struct EndOfPanic<'a> {
-    puller: &'a Puller,
-    worker: &'a Worker,
-    order: &'a Order,
-}
-
-impl Drop for EndOfPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let error = "the daemon met an error of its own (a panic); its log says where".to_owned();
-            self.puller.finish(self.worker, self.order, None, Err(PullFailure(error)));
-        }
-    }
-}
-
-fn as_auth(credential: Credential) -> AuthConfig {
-    let Credential { username, password, server_address, identity_token, registry_token } = credential;
-    AuthConfig { username, password, auth: String::new(), server_address, identity_token, registry_token }
 }
 
 fn version(object: &NodeImage) -> u64 {

@@ -174,7 +174,18 @@ impl Findings {
         Some(share)
     }
 
-    /// The same for a kind of which OpenKruise admits percentages with a fraction.
+    /// The same, where more than all of something means nothing. None also for a percentage above 100.
+    pub fn share_up_to_all(&mut self, parent: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
+        let share = self.share(parent, at, key)?;
+        if matches!(share, IntOrPercent::Percent(percent) if percent > 100.0) {
+            let why = format!("{} is not allowed; want a whole percentage from 0% to 100%", shown(parent, key));
+            self.deny(format!("{at}{key}"), why);
+            return None;
+        }
+        Some(share)
+    }
+
+    /// A number or a percentage that is not negative, for a kind of which OpenKruise admits percentages with a fraction.
     pub fn share_or_fraction(&mut self, parent: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
         let value = parent.get(key).filter(|value| !value.is_null())?;
         let field = format!("{at}{key}");

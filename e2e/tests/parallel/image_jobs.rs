@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 const JOB: &str = "ImagePullJob";
 const LIST: &str = "ImageListPullJob";
+/// The hash of everything in a list but the images: on the list and on its jobs.
+const HASH: &str = "/metadata/labels/controller-revision-hash";
 
 fn job(name: &str, played: &str, spec: Value) -> Value {
     let mut object = json!({ "kind": JOB, "metadata": { "name": name }, "spec": {
@@ -192,6 +194,62 @@ async fn a_list_that_is_edited_replaces_its_jobs() -> Result<()> {
         .await?;
         let columns = t.kubectl(&["get", "imagelistpulljob", "list"]).await?;
         ensure!(columns.split_whitespace().take(5).collect::<Vec<_>>() == ["NAME", "TOTAL", "SUCCEEDED", "COMPLETED", "AGE"], "{columns}");
+        t.remove(LIST, "list").await?;
+        daemons.remove(t).await
+    })
+    .await
+}
+
+/// Names, UIDs and hash labels of all jobs.
+async fn labelled(t: &Test) -> Result<Vec<[String; 3]>> {
+    let of = |job: &Value| ["/metadata/name", "/metadata/uid", HASH].map(|field| job.text(field).to_owned());
+    Ok(t.list(JOB, "").await?.iter().map(of).collect())
+}
+
+#[tokio::test]
+async fn a_list_that_wants_the_same_jobs_under_another_label_makes_none_anew() -> Result<()> {
+    in_namespace("image-label", async |t| {
+        let nodes = played(t, 1).await?;
+        let daemons = Daemons::start(t, &nodes, 0..0);
+        let images = ["registry.example/a", "registry.example/b"];
+        let list = json!({ "kind": LIST, "metadata": { "name": "list" }, "spec": {
+            "images": images.map(|image| format!("{image}:1")),
+            "selector": { "matchLabels": { "e2e/played-images": nodes } } } });
+        t.create(list).await?;
+        let list = t.wait_for(LIST, "list", "to begin", PATIENCE, |o| o.int("/status/active") == 2).await?;
+        let mut hash = list.text(HASH).to_owned();
+        let mut jobs = labelled(t).await?;
+        ensure!(!hash.is_empty() && jobs.len() == 2 && jobs.iter().all(|job| job[2] == hash), "{hash}: {jobs:?}");
+
+        // The second is the default, spelled out: a job that is made after it has another name.
+        for spec in [json!({ "completionPolicy": { "ttlSecondsAfterFinished": 600 } }), json!({ "parallelism": 1 })] {
+            t.patch(LIST, "list", json!({ "spec": spec })).await?;
+            let is_other = |o: &Value| o.text(HASH) != hash;
+            let list = t.wait_for(LIST, "list", "to get another label", PATIENCE, is_other).await?;
+            hash = list.text(HASH).to_owned();
+            for job in &mut jobs {
+                t.wait_for(JOB, &job[0], "to get it too", PATIENCE, |o| o.text(HASH) == hash).await?;
+                job[2].clone_from(&hash);
+            }
+            assert_eq!(labelled(t).await?, jobs, "{spec}");
+        }
+
+        // The label comes back after everything else of a pass: by then another job would have been made.
+        let name = &jobs[0][0];
+        let bare = json!({ "metadata": { "labels": { "controller-revision-hash": null } } });
+        let bare = t.patch(JOB, name, bare).await?;
+        ensure!(!bare.has(HASH), "{bare:#}");
+        t.wait_for(JOB, name, "to get its label again", PATIENCE, |o| o.text(HASH) == hash).await?;
+        assert_eq!(labelled(t).await?, jobs);
+
+        images.iter().for_each(|image| daemons.answer(image, 0.0));
+        let done = over(t, LIST, "list", PATIENCE).await?;
+        assert_eq!((done.int("/status/desired"), done.int("/status/succeeded")), (2, 2), "{done:#}");
+        assert_eq!(labelled(t).await?, jobs);
+        let ended = |events: &[String]| events.iter().any(|event| event.starts_with("Completed"));
+        let events = t.wait_events(LIST, "list", ended).await?;
+        let made: Vec<&String> = events.iter().filter(|event| event.starts_with("Successful")).collect();
+        assert_eq!(made, ["Successful create ImagePullJob: created 2 ImagePullJobs"], "{events:#?}");
         t.remove(LIST, "list").await?;
         daemons.remove(t).await
     })

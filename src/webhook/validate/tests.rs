@@ -101,6 +101,27 @@ fn wrong_types_are_refused_together() {
 }
 
 #[test]
+fn more_than_all_is_refused_where_it_means_nothing() {
+    let of = |value: Value| {
+        let mut read = None;
+        let share = |found: &mut Findings, spec: &Object| read = found.share_up_to_all(spec, "spec.", "partition");
+        let found = found(share, json!({"partition": value}));
+        (read, found)
+    };
+    for (value, wanted) in [
+        (json!("100%"), Some(IntOrPercent::Percent(100.0))),
+        (json!(101), Some(IntOrPercent::Int(101))),
+        (json!(null), None),
+    ] {
+        assert_eq!(of(value), (wanted, Findings::default()));
+    }
+    let (read, found) = of(json!("101%"));
+    let message = "\"101%\" is not allowed; want a whole percentage from 0% to 100%".to_owned();
+    let cause = Cause { field: "spec.partition".to_owned(), message };
+    assert_eq!((read, found), (None, Findings { causes: vec![cause], ..Findings::default() }));
+}
+
+#[test]
 fn names_are_limited_only_where_a_kind_says_so() {
     let of = |metadata: Value, longest: Option<(usize, &str)>| {
         found(|found, metadata| found.object_name(metadata, longest), metadata)

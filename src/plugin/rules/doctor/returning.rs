@@ -8,6 +8,7 @@ use super::{Fact, Finding, Lack, Verdict, finding, ok, unknown};
 use crate::{
     api::{apps::sidecar_set::NOT_UPDATE, kinds::Kind, kruise},
     domain::kinds::sidecar_set::hash::is_native_sidecar,
+    k8s::int_or_percent::is_whole_percentage,
     plugin::rules::JsonPointer,
 };
 
@@ -18,6 +19,25 @@ const MOST_NAMED: usize = 5;
 const PARTITIONS: [(&str, &str); 2] = [
     ("StatefulSet", "/spec/updateStrategy/rollingUpdate/partition"),
     ("UnitedDeployment", "/spec/template/advancedStatefulSetTemplate/spec/updateStrategy/rollingUpdate/partition"),
+];
+const WHOLE_UNAVAILABLE: &str =
+    "replace it by a whole percentage or a number: OpenKruise takes it for 0, and may update no Pod";
+const WHOLE_SURGE: &str =
+    "replace it by a whole percentage or a number: OpenKruise takes it for 0, and makes no Pod beyond spec.replicas";
+const WHOLE_LIMIT: &str = "replace it by a whole percentage or a number: OpenKruise takes it for 0, and adds no Pod";
+const WHOLE_PARALLELISM: &str =
+    "replace it by a whole percentage or a number: OpenKruise cannot tell how many Pods may run at a time";
+/// Where OpenKruise's webhook lets a percentage with a fraction pass and its controller cannot read it, with what to do. The
+/// partition of a CloneSet is none of them: there the controller reads fractions too.
+const WHOLE_PERCENTAGES: [(&str, &str, &str); 8] = [
+    ("CloneSet", "/spec/updateStrategy/maxUnavailable", WHOLE_UNAVAILABLE),
+    ("CloneSet", "/spec/updateStrategy/maxSurge", WHOLE_SURGE),
+    ("CloneSet", "/spec/scaleStrategy/maxUnavailable", WHOLE_LIMIT),
+    ("UnitedDeployment", "/spec/template/cloneSetTemplate/spec/updateStrategy/maxUnavailable", WHOLE_UNAVAILABLE),
+    ("UnitedDeployment", "/spec/template/cloneSetTemplate/spec/updateStrategy/maxSurge", WHOLE_SURGE),
+    ("UnitedDeployment", "/spec/template/cloneSetTemplate/spec/scaleStrategy/maxUnavailable", WHOLE_LIMIT),
+    ("BroadcastJob", "/spec/parallelism", WHOLE_PARALLELISM),
+    ("AdvancedCronJob", "/spec/template/broadcastJobTemplate/spec/parallelism", WHOLE_PARALLELISM),
 ];
 
 /// What OpenKruise does not know or refuses, in the objects of each kind that we install, and in Namespaces.
@@ -96,6 +116,22 @@ fn unknown_in(kind: &Kind, object: &Value) -> Vec<(String, &'static str)> {
             let here = object.text(partition);
             let what = format!("OpenKruise reads a partition only as a number, here it is {here:?}");
             found.push((what, "replace it by a number: with one such object OpenKruise cannot read any list of them"));
+        }
+    }
+    found.extend(with_fractions(kind, object));
+    found
+}
+
+/// Percentages that OpenKruise cannot read, mostly because of a fraction.
+fn with_fractions(kind: &Kind, object: &Value) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    for (_, pointer, advice) in WHOLE_PERCENTAGES.iter().filter(|(of, ..)| *of == kind.kind) {
+        let here = object.text(pointer);
+        // Go's `strconv.Atoi` reads a sign.
+        let unsigned = here.strip_prefix(['+', '-']).unwrap_or(here);
+        if here.ends_with('%') && !is_whole_percentage(unsigned) {
+            let field = pointer.trim_start_matches('/').replace('/', ".");
+            found.push((format!("OpenKruise reads only whole percentages in {field}, here it is {here:?}"), *advice));
         }
     }
     found
@@ -389,6 +425,69 @@ mod tests {
                  spec.template.imageListPullJobTemplate.metadata",
             ]
         );
+    }
+
+    #[test]
+    fn percentages_with_a_fraction_are_named_where_openkruise_reads_none() {
+        let object = |path: &str, value: &Value| {
+            let mut object = path.rsplit('.').fold(value.clone(), |there, part| json!({ part: there }));
+            object["metadata"] = json!({"namespace": "a", "name": "x"});
+            object
+        };
+        for (plural, path, advice) in [
+            ("clonesets", "spec.updateStrategy.maxUnavailable", Some("may update no Pod")),
+            ("clonesets", "spec.updateStrategy.maxSurge", Some("makes no Pod beyond spec.replicas")),
+            ("clonesets", "spec.scaleStrategy.maxUnavailable", Some("adds no Pod")),
+            ("clonesets", "spec.updateStrategy.partition", None),
+            (
+                "uniteddeployments",
+                "spec.template.cloneSetTemplate.spec.updateStrategy.maxUnavailable",
+                Some("may update no Pod"),
+            ),
+            (
+                "uniteddeployments",
+                "spec.template.cloneSetTemplate.spec.updateStrategy.maxSurge",
+                Some("makes no Pod beyond spec.replicas"),
+            ),
+            (
+                "uniteddeployments",
+                "spec.template.cloneSetTemplate.spec.scaleStrategy.maxUnavailable",
+                Some("adds no Pod"),
+            ),
+            ("uniteddeployments", "spec.template.cloneSetTemplate.spec.updateStrategy.partition", None),
+            ("broadcastjobs", "spec.parallelism", Some("how many Pods may run at a time")),
+            (
+                "advancedcronjobs",
+                "spec.template.broadcastJobTemplate.spec.parallelism",
+                Some("how many Pods may run at a time"),
+            ),
+        ] {
+            for (value, is_whole) in [
+                (json!("12.5%"), false),
+                (json!("50.0%"), false),
+                (json!("5.%"), false),
+                (json!(".5%"), false),
+                (json!("20%"), true),
+                // Go reads a sign.
+                (json!("+5%"), true),
+                (json!("-0%"), true),
+                (json!(3), true),
+                (json!(null), true),
+            ] {
+                let objects = json!({"items": [object(path, &value)]});
+                let findings = returning(&[(kind(plural), Ok(objects))]);
+                let [Finding { verdict, text, advice: told, .. }] = findings.as_slice() else { panic!("{findings:?}") };
+                let Some(advice) = advice.filter(|_| !is_whole) else {
+                    assert_eq!(*verdict, Verdict::Ok, "{path} {value}: {text}");
+                    continue;
+                };
+                let want = format!(
+                    "{plural}.apps.kruise.io a/x: OpenKruise reads only whole percentages in {path}, here it is {value}"
+                );
+                assert_eq!((*verdict, text), (Verdict::Warn, &want));
+                assert!(told.ends_with(advice), "{path}: {told}");
+            }
+        }
     }
 
     #[test]

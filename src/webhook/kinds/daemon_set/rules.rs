@@ -72,9 +72,9 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
     let kind = found.one_of(strategy, AT, "type", SetUpdateType::SPELLED);
     let Some(rolling) = found.object(strategy, AT, "rollingUpdate") else { return };
     let way = found.one_of(rolling, ROLLING, "rollingUpdateType", RollingUpdateType::SPELLED);
-    let unavailable = share_of_nodes(found, rolling, "maxUnavailable");
-    let surge = share_of_nodes(found, rolling, "maxSurge");
-    share_of_nodes(found, rolling, "partition");
+    let unavailable = found.share_up_to_all(rolling, ROLLING, "maxUnavailable");
+    let surge = found.share_up_to_all(rolling, ROLLING, "maxSurge");
+    found.share_up_to_all(rolling, ROLLING, "partition");
     found.flag(rolling, ROLLING, "paused");
     let is_set = |key: &str| rolling.get(key).is_some_and(|value| !value.is_null());
     if is_set("selector") {
@@ -121,16 +121,6 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
             "{ROLLING}maxSurge: a container has a hostPort, so a new Pod cannot run beside the old one on its node and no Pod is updated; use maxUnavailable"
         ));
     }
-}
-
-/// A number or a percentage up to 100.
-fn share_of_nodes(found: &mut Findings, rolling: &Object, key: &str) -> Option<IntOrPercent> {
-    let share = found.share(rolling, ROLLING, key)?;
-    if matches!(share, IntOrPercent::Percent(percent) if percent > 100.0) {
-        found.deny(format!("{ROLLING}{key}"), format!("{} is not allowed; want up to 100%", shown(rolling, key)));
-        return None;
-    }
-    Some(share)
 }
 
 fn has_host_port(spec: &Object) -> bool {

@@ -283,8 +283,8 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
         // The rest says nothing then, and is let in.
         return;
     }
-    let partition = share(found, strategy, "partition");
-    if let Some(share) = share(found, strategy, "maxUnavailable")
+    let partition = found.share_up_to_all(strategy, STRATEGY, "partition");
+    if let Some(share) = found.share_up_to_all(strategy, STRATEGY, "maxUnavailable")
         && matches!(share, IntOrPercent::Int(0) | IntOrPercent::Percent(0.0))
     {
         let field = format!("{STRATEGY}maxUnavailable");
@@ -315,17 +315,6 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
             found.deny(&at, "it is there twice; want each key with each value once");
         }
     }
-}
-
-/// A number or a percentage up to 100.
-fn share(found: &mut Findings, strategy: &Object, key: &str) -> Option<IntOrPercent> {
-    let share = found.share(strategy, STRATEGY, key)?;
-    if matches!(share, IntOrPercent::Percent(percent) if percent > 100.0) {
-        let field = format!("{STRATEGY}{key}");
-        found.deny(field, format!("{} is not allowed; want a whole percentage up to 100%", shown(strategy, key)));
-        return None;
-    }
-    Some(share)
 }
 
 fn injection_strategy(found: &mut Findings, spec: &Object) {

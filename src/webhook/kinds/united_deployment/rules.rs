@@ -206,8 +206,8 @@ fn topology(found: &mut Findings, spec: &Object, kind: Option<ChildKind>) {
         found.object(subset, &at, "nodeSelectorTerm");
         found.list(subset, &at, "tolerations");
         found.object(subset, &at, "patch");
-        let fixed = share(found, subset, &at, "replicas");
-        let (min, max) = (share(found, subset, &at, "minReplicas"), share(found, subset, &at, "maxReplicas"));
+        let mut share = |key: &str| found.share_up_to_all(subset, &at, key);
+        let (fixed, min, max) = (share("replicas"), share("minReplicas"), share("maxReplicas"));
         numbers = numbers.or(fixed.map(|_| format!("{at}replicas")));
         let bound = if min.is_some() { "minReplicas" } else { "maxReplicas" };
         bounds = bounds.or(min.or(max).map(|_| format!("{at}{bound}")));
@@ -236,16 +236,6 @@ fn is_above(min: IntOrPercent, max: IntOrPercent) -> bool {
         (IntOrPercent::Percent(min), IntOrPercent::Percent(max)) => min > max,
         _ => false,
     }
-}
-
-/// A number, or a percentage up to 100.
-fn share(found: &mut Findings, subset: &Object, at: &str, key: &str) -> Option<IntOrPercent> {
-    let share = found.share(subset, at, key)?;
-    if matches!(share, IntOrPercent::Percent(percent) if percent > 100.0) {
-        found.deny(format!("{at}{key}"), format!("{share} is not allowed; want a whole percentage from 0% to 100%"));
-        return None;
-    }
-    Some(share)
 }
 
 fn update_strategy(found: &mut Findings, spec: &Object) {
