@@ -13,6 +13,7 @@ mod bare;
 mod census;
 mod clone_set;
 mod daemon_set;
+mod in_place;
 mod jobs;
 mod limited;
 mod paced;
@@ -29,7 +30,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
 
-use self::bare::{bare_name, bare_pod, clone_set, create_gated, delete_bare, deployment, in_place_of, many_name};
+use self::bare::{bare_name, bare_pod, clone_set, create_gated, delete_bare, deployment, many_name};
 use self::bare::{max_unavailable, template, warm, workload};
 use self::census::Census;
 use crate::bench_budgets;
@@ -158,6 +159,12 @@ fn of_rounds(values: &[f64], text: impl Fn(f64) -> String, unit: &str) -> Option
     Some(format!("{}{unit}{ends}", text(middle)))
 }
 
+/// The same of the ratios to other values, of the same rounds.
+fn ratio_of_rounds(ours: &[f64], others: &[f64]) -> Option<String> {
+    let ratios: Vec<f64> = ours.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
+    of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x")
+}
+
 /// The sides in their order in a round. Every other round goes backwards: the pace of a machine drifts, and whoever always
 /// came last would have the worst of it.
 fn in_turn<T: Clone>(ways: &[T], round: u8) -> Vec<T> {
@@ -280,18 +287,19 @@ impl Scale<'_> {
 
     /// One row: the seconds of one side beside those of another in the same rounds.
     fn beside(&mut self, what: &str, goal: &str, ours: &[f64], (name, others): (&str, &[f64])) {
-        let ratios: Vec<f64> = ours.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
         let seconds = |times: &[f64]| of_rounds(times, |seconds| format!("{seconds:.1}"), " s").unwrap_or_default();
-        if let Some(ratio) = of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x") {
+        if let Some(ratio) = ratio_of_rounds(ours, others) {
             let value = format!("{ratio}: {}, {name} {}", seconds(ours), seconds(others));
             self.rows.row(&format!("{what}, beside {name}"), goal, value);
         }
     }
 
-    /// The played kubelets are a user of their own, whom the audit log leaves out.
+    /// The played kubelets are a user of their own, whom the audit log leaves out, and a field manager of their own: what kubelet
+    /// and a client write never has one entry in `managedFields`, which would cost the API server less at every write.
     async fn player_client(&self) -> Result<Test> {
         let kubeconfig = Kubeconfig::read_from(self.paths.state.join("load.kubeconfig"))?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        config.headers.push(("user-agent".parse()?, "kubelet".parse()?));
         Ok(Test { client: Client::try_from(config)?, ..self.t.clone() })
     }
 
@@ -505,6 +513,8 @@ mod tests {
         assert_eq!(text(&[]), None);
         assert_eq!(text(&[2.0]).as_deref(), Some("2.0 s"));
         assert_eq!(text(&[3.0, 1.0, 2.0]).as_deref(), Some("2.0 s (1.0 to 3.0)"));
+        assert_eq!(ratio_of_rounds(&[3.0, 1.0], &[2.0]).as_deref(), Some("1.50x"));
+        assert_eq!(ratio_of_rounds(&[3.0], &[]), None);
     }
 
     #[test]

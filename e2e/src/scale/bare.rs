@@ -1,20 +1,18 @@
-//! The bare client: the Pods of every side, and the requests by which they are made, updated in place and deleted.
-
-use std::time::Instant;
+//! The bare client: the Pods of every side, and the requests by which they are made and deleted.
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, future, stream};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
-use super::census::Census;
-use super::{GATES, IMAGES, IN_FLIGHT, LONG, REVISIONS};
+use super::{GATES, IMAGES, IN_FLIGHT, REVISIONS};
 use crate::kit::{Look, Test};
 use crate::player::on_played_nodes;
 
-/// What the tables call the bare client with the manager's account.
+/// What the tables call the bare client whose Pods are those of the workload beside it.
+pub(super) const SAME_PODS: &str = "bare client, the same Pods";
+/// What they call it with the manager's account.
 pub(super) const LIMITED: &str = "bare client under the same policies";
 
 /// Who brings Pods up.
@@ -24,8 +22,6 @@ pub(super) enum Way {
     /// The bare client, whose Pods have the labels and readiness gates of a CloneSet's, and who opens those: the writes
     /// that any client has to make for the same Pods.
     Gated,
-    /// The same client and Pods, with the manager's account: for updates in place.
-    Limited,
     CloneSet,
     Deployment,
 }
@@ -34,8 +30,7 @@ impl Way {
     pub(super) fn text(self) -> String {
         match self {
             Self::Bare => format!("bare client, {IN_FLIGHT} in flight"),
-            Self::Gated => "bare client, the same Pods".into(),
-            Self::Limited => LIMITED.into(),
+            Self::Gated => SAME_PODS.into(),
             Self::CloneSet => "CloneSet".into(),
             Self::Deployment => "Deployment".into(),
         }
@@ -109,7 +104,7 @@ pub(super) async fn create(t: &Test, way: Way, name: &str, count: usize) -> Resu
             let make = |index: usize| async move { t.create(bare_pod(name, index)).await.map(drop) };
             stream::iter(0..count).map(make).buffer_unordered(IN_FLIGHT).try_collect().await
         }
-        Way::Gated | Way::Limited => create_gated(t, count, Marks::StateAndHash, |index| gated_pod(name, index)).await,
+        Way::Gated => create_gated(t, count, Marks::StateAndHash, |index| gated_pod(name, index)).await,
     }
 }
 
@@ -160,7 +155,7 @@ pub(super) enum Marks {
 }
 
 /// Opens or closes readiness gates, as the controller of a kind does.
-fn gate_patch(gates: &[&str], open: bool, marks: Marks) -> Patch<Value> {
+pub(super) fn gate_patch(gates: &[&str], open: bool, marks: Marks) -> Patch<Value> {
     let (text, now) = (if open { "True" } else { "False" }, Timestamp::now());
     let condition = |gate| json!({ "type": gate, "status": text, "lastTransitionTime": now });
     let mut conditions: Vec<Value> = gates.iter().map(condition).collect();
@@ -175,50 +170,4 @@ fn gate_patch(gates: &[&str], open: bool, marks: Marks) -> Patch<Value> {
             "annotations": { "lifecycle.apps.kruise.io/timestamp": now } }),
     };
     Patch::Strategic(json!({ "metadata": metadata, "status": { "conditions": conditions } }))
-}
-
-/// The writes of an update in place, for as many Pods at the same time as may be unavailable.
-pub(super) async fn in_place_bare(t: &Test, name: &str, pods: &Census, count: usize) -> Result<Instant> {
-    in_place_of(t, (name, pods, count), (max_unavailable(count), Marks::StateAndHash), |index| bare_name(name, index))
-        .await
-}
-
-/// The same of Pods with other names, so many at the same time.
-pub(super) async fn in_place_of(
-    t: &Test,
-    (name, pods, count): (&str, &Census, usize),
-    (at_once, marks): (usize, Marks),
-    pod_name: impl Fn(usize) -> String,
-) -> Result<Instant> {
-    let state = json!({ "revision": format!("{name}-{}", REVISIONS[1]), "updateTimestamp": Timestamp::now(),
-        "lastContainerStatuses": { "main": { "imageID": crate::player::image_id(IMAGES[0]) } }, "updateImages": true,
-        "containerBatchesRecord": [{ "timestamp": Timestamp::now(), "containers": ["main"] }] });
-    let mut labels = json!({ "controller-revision-hash": format!("{name}-{}", REVISIONS[1]) });
-    if marks == Marks::StateAndHash {
-        labels["pod-template-hash"] = REVISIONS[1].into();
-    }
-    let image = Patch::Strategic(json!({
-        "metadata": { "labels": labels,
-            "annotations": { "apps.kruise.io/inplace-update-state": state.to_string() } },
-        "spec": { "containers": [{ "name": "main", "image": IMAGES[1] }] } }));
-    let (api, image, params) = (&t.api("Pod"), &image, &PatchParams::default());
-    let requests = &Semaphore::new(IN_FLIGHT);
-    let one = |index: usize| {
-        let pod = pod_name(index);
-        async move {
-            let mut state = pods.pod(&pod)?;
-            let permit = requests.acquire().await?;
-            api.patch_status(&pod, params, &gate_patch(&GATES[..1], false, marks)).await?;
-            api.patch(&pod, params, image).await?;
-            drop(permit);
-            state.wait_for(|s| s.runs == IMAGES[1]).await?;
-            let permit = requests.acquire().await?;
-            api.patch_status(&pod, params, &gate_patch(&GATES[..1], true, marks)).await?;
-            drop(permit);
-            state.wait_for(|s| s.ready && s.runs == IMAGES[1]).await?;
-            anyhow::Ok(())
-        }
-    };
-    stream::iter(0..count).map(one).buffer_unordered(at_once).try_collect::<()>().await?;
-    pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use anyhow::Result;
+use serde_json::Value;
 
-use super::bare::{
-    Way, clone_set, create, delete, deployment, gated_pod, in_place_bare, max_unavailable, template, warm,
-};
+use super::bare::{LIMITED, Marks, SAME_PODS, Way, clone_set, create, delete, deployment, gated_pod};
+use super::bare::{max_unavailable, template, warm};
 use super::census::Census;
-use super::{IMAGES, LONG, Scale, Side, Step, bare::Marks, in_turn, limited, of_rounds};
+use super::in_place::{Updater, Updates};
+use super::{LONG, Scale, Side, Step, in_turn, limited, of_rounds, ratio_of_rounds};
 use crate::kit::{Look, PATIENCE};
 use crate::measure::{Usage, median, megabytes, writes};
 
@@ -24,6 +24,14 @@ struct InPlace {
 
 /// The seconds of every side, as far as they were measured, one for each round.
 type Times = BTreeMap<Way, Vec<f64>>;
+
+/// A side beside others: what it is called, what is wanted of it, and its seconds, one for each round.
+type Beside<'a> = (String, &'a str, &'a [f64]);
+
+/// The seconds of one side; none if it was not measured.
+fn of(times: &Times, way: Way) -> &[f64] {
+    times.get(&way).map_or(&[], Vec::as_slice)
+}
 
 impl Scale<'_> {
     /// 0 -> all -> 0, by every side in turn. The memory of the manager while the Pods are there.
@@ -76,8 +84,8 @@ impl Scale<'_> {
         }
         // Every side waits for the scheduler there: 1,000 Pods take it as long as its own limit says.
         let shows = if limits.is_empty() { " (shows the scheduler, at its own limit)" } else { "" };
-        self.compare(&format!("0 -> {count} Pods ready{limits}{shows}"), "1.15x", &up);
-        self.compare(&format!("{count} -> 0{limits}"), "1.2x", &down);
+        self.compare_ways(&format!("0 -> {count} Pods ready{limits}{shows}"), "1.15x", &up);
+        self.compare_ways(&format!("{count} -> 0{limits}"), "1.2x", &down);
         if let Some(seconds) = median(&used) {
             let goal = if limits.is_empty() { "1.5 s" } else { "" };
             self.rows.row(&format!("manager: processor time, 0 -> {count}{limits}"), goal, format!("{seconds:.2} s"));
@@ -88,7 +96,7 @@ impl Scale<'_> {
     /// What is there before the Pods are.
     async fn prepare(&self, way: Way, name: &str) -> Result<()> {
         let (kind, object) = match way {
-            Way::Bare | Way::Gated | Way::Limited => return warm(&self.t).await,
+            Way::Bare | Way::Gated => return warm(&self.t).await,
             Way::CloneSet => ("CloneSet", clone_set(name, 0)),
             Way::Deployment => ("Deployment", deployment(name, 0)),
         };
@@ -97,28 +105,31 @@ impl Scale<'_> {
         self.t.wait_for(kind, name, "to be seen", PATIENCE, seen).await.map(drop)
     }
 
-    /// One row for each side: the median of its rounds, and of their ratios to the same round of the bare client.
-    fn compare(&mut self, what: &str, goal: &str, times: &Times) {
-        let bare = if times.contains_key(&Way::Bare) { Way::Bare } else { Way::Gated };
-        let beside = |seconds: &[f64], other: Way| {
-            let others = times.get(&other)?;
-            let ratios: Vec<f64> = seconds.iter().zip(others).map(|(ours, theirs)| ours / theirs).collect();
-            of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x")
-        };
-        for (way, seconds) in times {
+    /// The rows of one step, with what is wanted of the CloneSet.
+    fn compare_ways(&mut self, what: &str, goal: &str, times: &Times) {
+        let sides = [Way::Bare, Way::Gated, Way::CloneSet, Way::Deployment].map(|way| {
+            let wanted = if way == Way::CloneSet { goal } else { "" };
+            (way.text(), wanted, of(times, way))
+        });
+        self.compare(what, &sides);
+        self.clone_set_beside(what, goal, of(times, Way::CloneSet), ("the same Pods", of(times, Way::Gated)));
+    }
+
+    /// One row for each side that was measured: the median of its rounds, and of their ratios to the same rounds of the first
+    /// side.
+    fn compare(&mut self, what: &str, sides: &[Beside<'_>]) {
+        for (index, (text, goal, seconds)) in sides.iter().enumerate() {
             let Some(middle) = of_rounds(seconds, |seconds| format!("{seconds:.1}"), " s") else { continue };
-            let ratio = beside(seconds, bare).filter(|_| *way != bare);
-            let wanted = if *way == Way::CloneSet { goal } else { "" };
-            let text = ratio.map_or(middle.clone(), |ratio| format!("{ratio}: {middle}"));
-            self.rows.row(&format!("{what}: {}", way.text()), wanted, text);
-            for (other, whom, goal) in [(Way::Gated, "the same Pods", goal), (Way::Limited, limited::BESIDE, "")] {
-                if *way == Way::CloneSet
-                    && other != bare
-                    && let Some(ratio) = beside(seconds, other)
-                {
-                    self.rows.row(&format!("{what}: CloneSet beside {whom}"), goal, ratio);
-                }
-            }
+            let ratio = if index == 0 { None } else { ratio_of_rounds(seconds, sides[0].2) };
+            let value = ratio.map_or(middle.clone(), |ratio| format!("{ratio}: {middle}"));
+            self.rows.row(&format!("{what}: {text}"), goal, value);
+        }
+    }
+
+    /// One row: the seconds of the CloneSet beside those of another side in the same rounds.
+    fn clone_set_beside(&mut self, what: &str, goal: &str, ours: &[f64], (whom, others): (&str, &[f64])) {
+        if let Some(ratio) = ratio_of_rounds(ours, others) {
+            self.rows.row(&format!("{what}: CloneSet beside {whom}"), goal, ratio);
         }
     }
 
@@ -141,38 +152,35 @@ impl Scale<'_> {
     /// Image updates in place, by the CloneSet and by a bare client of either account, each with Pods of its own.
     pub(super) async fn in_place(&mut self) -> Result<()> {
         let (t, count) = (self.t.clone(), self.options.pods);
-        let (mut times, mut costs) = (Times::new(), InPlace::default());
-        let sides = [(Side::Bare, Way::Gated), (Side::Limited, Way::Limited), (Side::CloneSet, Way::CloneSet)];
-        let ways: Vec<Way> = sides.into_iter().filter(|(side, _)| self.has(*side)).map(|(_, way)| way).collect();
+        let at_once = max_unavailable(count);
+        let how_many = (count, at_once, Marks::StateAndHash);
+        let (mut times, mut costs) = (Updates::default(), InPlace::default());
+        let sides = [(Side::Bare, Updater::Bare), (Side::Limited, Updater::Limited), (Side::CloneSet, Updater::Ours)];
+        let measured = sides.into_iter().filter(|(side, _)| self.has(*side));
+        let updaters: Vec<Updater> = measured.map(|(_, updater)| updater).collect();
         for round in 0..self.options.rounds {
-            for way in in_turn(&ways, round) {
-                let name = format!("{}-c{round}", format!("{way:?}").to_lowercase());
-                if way == Way::Limited {
-                    let how_many = (count, max_unavailable(count), Marks::StateAndHash);
-                    let seconds = self.limited_in_place(&name, how_many, |index| gated_pod(&name, index)).await?;
-                    times.entry(way).or_default().push(seconds);
-                    continue;
-                }
-                let pods = Census::begin(&t, &name).await?;
-                self.prepare(way, &name).await?;
-                create(&t, way, &name, count).await?;
-                pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
-                let seconds = match way {
-                    Way::CloneSet => self.in_place_own(&name, &pods, &mut costs).await?,
-                    _ => {
-                        let update = in_place_bare(&t, &name, &pods, count);
-                        self.step(&format!("bare client, {count} updates in place"), update).await?.seconds
-                    }
+            for updater in in_turn(&updaters, round) {
+                let name = format!("{}-c{round}", format!("{updater:?}").to_lowercase());
+                let pod = |index: usize| gated_pod(&name, index);
+                let seconds = match updater {
+                    Updater::Bare => self.client_in_place((&t, SAME_PODS), &name, how_many, pod).await?,
+                    Updater::Limited => self.limited_in_place(&name, how_many, pod).await?,
+                    Updater::Ours => self.in_place_own(&name, &mut costs).await?,
                 };
-                times.entry(way).or_default().push(seconds);
-                delete(&t, way, &name, count).await?;
-                pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+                times.of(updater).push(seconds);
             }
         }
-        self.compare(&format!("{count} updates in place, maxUnavailable 20 %"), "1.2x", &times);
+        let what = format!("{count} updates in place, maxUnavailable 20 %");
+        let sides = [
+            (SAME_PODS.to_owned(), "", times.bare.as_slice()),
+            (LIMITED.to_owned(), "", times.limited.as_slice()),
+            (Way::CloneSet.text(), "1.2x", times.ours.as_slice()),
+        ];
+        self.compare(&what, &sides);
+        self.clone_set_beside(&what, "", &times.ours, (limited::BESIDE, &times.limited));
         if let Some(most) = costs.not_ready.iter().max() {
-            let goal = max_unavailable(count).to_string();
-            self.rows.row(&format!("{count} updates in place: most that were not ready"), &goal, most.to_string());
+            let what = format!("{count} updates in place: most that were not ready");
+            self.rows.row(&what, &at_once.to_string(), most.to_string());
         }
         for (what, values, unit) in [
             ("API writes per update in place, besides Events", &costs.writes, ""),
@@ -186,18 +194,16 @@ impl Scale<'_> {
         Ok(())
     }
 
-    /// An image update of the CloneSet whose Pods are there: the seconds it took.
-    async fn in_place_own(&mut self, name: &str, pods: &Census, costs: &mut InPlace) -> Result<f64> {
+    /// An image update of a CloneSet: the seconds it took.
+    async fn in_place_own(&mut self, name: &str, costs: &mut InPlace) -> Result<f64> {
         let (t, count) = (self.t.clone(), self.options.pods);
-        let mut template = template(name);
-        template["spec"]["containers"][0]["image"] = IMAGES[1].into();
-        pods.begin_lowest();
-        let update = async {
-            t.patch("CloneSet", name, json!({ "spec": { "template": template } })).await?;
-            pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
-        };
-        let step = self.step(&format!("CloneSet, {count} updates in place"), update).await?;
-        costs.not_ready.push(count.saturating_sub(pods.lowest()));
+        let pods = Census::begin(&t, name).await?;
+        self.prepare(Way::CloneSet, name).await?;
+        create(&t, Way::CloneSet, name, count).await?;
+        pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+        let whose = ("CloneSet", "CloneSet");
+        let (step, not_ready) = self.workload_updates(whose, (name, &pods, count), template(name)).await?;
+        costs.not_ready.push(not_ready);
         let written = writes(self.paths, step.span)?;
         costs.writes.push(written.values().sum::<usize>() as f64 / count as f64);
         costs.processor.push(step.manager);
@@ -205,11 +211,9 @@ impl Scale<'_> {
         for (what, n) in &written {
             println!("  {n:>6}  {what}");
         }
-        self.t.list("Pod", &format!("app={name}")).await?.iter().try_for_each(|pod| {
-            let restarts = pod.int("/status/containerStatuses/0/restartCount");
-            ensure!(restarts == 1, "{} was restarted {restarts} times", pod.text("/metadata/name"));
-            Ok(())
-        })?;
+        self.each_was_restarted_once(name).await?;
+        delete(&t, Way::CloneSet, name, count).await?;
+        pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
         Ok(step.seconds)
     }
 }

@@ -12,8 +12,10 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Census, GATES, IMAGES, IN_FLIGHT, LONG, NODE_PREFIX, REVISIONS, Scale, Side, create_gated, delete_bare};
-use super::{bare::Marks, in_place_of, in_turn, limited, template, warm};
+use super::bare::{Marks, SAME_PODS};
+use super::in_place::{HowMany, Updater, Updates};
+use super::{Census, GATES, IN_FLIGHT, LONG, NODE_PREFIX, REVISIONS, Scale, create_gated, in_turn};
+use super::{limited, template, warm};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, summary};
 use crate::player::{Nodes, PLAYED};
@@ -28,14 +30,6 @@ const JOINING: usize = 100;
 const BETWEEN: Duration = Duration::from_secs(3);
 /// Over which heartbeats are measured.
 const MINUTE: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
-    Bare,
-    /// The bare client with the manager's account: for updates in place.
-    Limited,
-    Ours,
-}
 
 fn set(name: &str) -> Value {
     let mut template = template(name);
@@ -110,71 +104,77 @@ impl Scale<'_> {
 
     /// All nodes get their Pod, and each Pod another image in place.
     async fn daemons_come_and_change(&mut self, nodes: &[String]) -> Result<()> {
-        let (count, t) = (nodes.len(), self.t.clone());
-        let (mut up, mut changed) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        let mut changed_limited = Vec::new();
-        let (at_once, mut most) = (count.div_ceil(10), 0);
-        let mut sides = vec![Who::Bare, Who::Ours];
-        if self.has(Side::Limited) {
-            sides.insert(1, Who::Limited);
-        }
+        let count = nodes.len();
+        let at_once = count.div_ceil(10);
+        let how_many = (count, at_once, Marks::Nothing);
+        let (mut bare, mut ours) = (Vec::new(), Vec::new());
+        let (mut changed, mut most) = (Updates::default(), 0);
+        let updaters = self.updaters();
         for round in 0..self.options.rounds {
-            for side in in_turn(&sides, round) {
-                let name = format!("ads-{}-{round}", format!("{side:?}").to_lowercase());
-                if side == Who::Limited {
-                    let pod = |index: usize| bare_pod(&name, index, &nodes[index]);
-                    changed_limited.push(self.limited_in_place(&name, (count, at_once, Marks::Nothing), pod).await?);
-                    continue;
-                }
-                let ours = side == Who::Ours;
-                let who = if ours { "DaemonSet" } else { "bare client, the same Pods" };
-                let pods = Census::begin(&t, &name).await?;
-                warm(&t).await?;
-                let work = async {
-                    match ours {
-                        true => drop(t.create(set(&name)).await?),
-                        false => {
-                            create_gated(&t, count, Marks::Nothing, |index| bare_pod(&name, index, &nodes[index]))
-                                .await?
-                        }
+            for updater in in_turn(&updaters, round) {
+                let name = format!("ads-{}-{round}", format!("{updater:?}").to_lowercase());
+                let pod = |index: usize| bare_pod(&name, index, &nodes[index]);
+                let seconds = match updater {
+                    Updater::Bare => {
+                        let [come, change] = self.client_come_and_change(&name, how_many, pod).await?;
+                        bare.push(come);
+                        change
                     }
-                    pods.until("Pods to be ready", LONG, |c| c.ready == count).await
+                    Updater::Limited => self.limited_in_place(&name, how_many, pod).await?,
+                    Updater::Ours => {
+                        let ([come, change], not_ready) = self.set_come_and_change(&name, count).await?;
+                        ours.push(come);
+                        most = most.max(not_ready);
+                        change
+                    }
                 };
-                let step = self.step(&format!("{who}, 0 -> {count} nodes"), work).await?;
-                up[usize::from(ours)].push(step.seconds);
-                pods.begin_lowest();
-                let what = format!("{who}, {count} updates in place");
-                let step = if ours {
-                    let mut template = set(&name)["spec"]["template"].take();
-                    template["spec"]["containers"][0]["image"] = IMAGES[1].into();
-                    let work = async {
-                        t.patch(OURS, &name, json!({ "spec": { "template": template } })).await?;
-                        pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
-                    };
-                    self.step(&what, work).await?
-                } else {
-                    let work = in_place_of(&t, (&name, &pods, count), (at_once, Marks::Nothing), |index| {
-                        pod_name(&name, index)
-                    });
-                    self.step(&what, work).await?
-                };
-                changed[usize::from(ours)].push(step.seconds);
-                if ours {
-                    most = most.max(count.saturating_sub(pods.lowest()));
-                    t.remove(OURS, &name).await?;
-                } else {
-                    delete_bare(&t, (0..count).map(|index| pod_name(&name, index))).await?;
-                }
-                pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+                changed.of(updater).push(seconds);
             }
         }
         let what = format!("DaemonSet, 0 -> {count} nodes");
-        self.beside(&what, "1.15x", &up[1], ("the bare client", &up[0]));
+        self.beside(&what, "1.15x", &ours, ("the bare client", &bare));
         let what = format!("DaemonSet, {count} updates in place, maxUnavailable 10 %");
-        self.beside(&what, "1.2x", &changed[1], ("the bare client", &changed[0]));
-        self.beside(&what, "", &changed[1], (limited::BESIDE, &changed_limited));
+        self.beside(&what, "1.2x", &changed.ours, ("the bare client", &changed.bare));
+        self.beside(&what, "", &changed.ours, (limited::BESIDE, &changed.limited));
         self.rows.row(&format!("{what}: most that were not ready"), &at_once.to_string(), most.to_string());
         Ok(())
+    }
+
+    /// The seconds until all Pods of the bare client are ready, and then until all have another image.
+    async fn client_come_and_change(
+        &mut self,
+        name: &str,
+        how_many: HowMany,
+        pod: impl Fn(usize) -> Value,
+    ) -> Result<[f64; 2]> {
+        let (t, (count, _, marks)) = (self.t.clone(), how_many);
+        let pods = Census::begin(&t, name).await?;
+        warm(&t).await?;
+        let work = async {
+            create_gated(&t, count, marks, &pod).await?;
+            pods.until("Pods to be ready", LONG, |c| c.ready == count).await
+        };
+        let come = self.step(&format!("{SAME_PODS}, 0 -> {count} nodes"), work).await?;
+        let change = self.client_updates((&t, SAME_PODS), (name, &pods), how_many, pod).await?;
+        Ok([come.seconds, change])
+    }
+
+    /// The same of a DaemonSet, and how many Pods were not ready at most while they got another image.
+    async fn set_come_and_change(&mut self, name: &str, count: usize) -> Result<([f64; 2], usize)> {
+        let (t, object) = (self.t.clone(), set(name));
+        let template = object["spec"]["template"].clone();
+        let pods = Census::begin(&t, name).await?;
+        warm(&t).await?;
+        let work = async {
+            t.create(object).await?;
+            pods.until("Pods to be ready", LONG, |c| c.ready == count).await
+        };
+        let come = self.step(&format!("DaemonSet, 0 -> {count} nodes"), work).await?;
+        let whose = (OURS, "DaemonSet");
+        let (change, not_ready) = self.workload_updates(whose, (name, &pods, count), template).await?;
+        t.remove(OURS, name).await?;
+        pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+        Ok(([come.seconds, change.seconds], not_ready))
     }
 
     /// Many sets on all nodes: memory, heartbeats, and nodes that join.

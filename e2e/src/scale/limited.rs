@@ -6,9 +6,10 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
+use super::Scale;
 use super::at_once::tried;
-use super::bare::{LIMITED, Marks, clone_set, create_gated, delete_bare, in_place_of, warm};
-use super::{Census, LONG, Scale};
+use super::bare::{LIMITED, clone_set};
+use super::in_place::HowMany;
 use crate::cmd::kubectl;
 use crate::kit::{Build, Look, Test};
 use crate::measure::settle;
@@ -74,31 +75,19 @@ async fn report_unbound_policy(client: &Test, pod: Value) -> Result<()> {
 }
 
 impl Scale<'_> {
-    /// The seconds that this client takes to update Pods in place, so many at the same time. It makes no other writes: an
-    /// administrator creates and deletes the Pods. Like the manager, and unlike an administrator, it is limited by a role and by
-    /// the API server's fairness too. The manager sees events of these Pods, and looks at their owner in vain.
+    /// The seconds that this client takes to update Pods in place. It makes no other writes: an administrator creates and deletes
+    /// the Pods. Like the manager, and unlike an administrator, it is limited by a role and by the API server's fairness too. The
+    /// manager sees events of these Pods, and looks at their owner in vain.
     pub(super) async fn limited_in_place(
         &mut self,
         name: &str,
-        (count, at_once, marks): (usize, usize, Marks),
+        how_many: HowMany,
         pod: impl Fn(usize) -> Value,
     ) -> Result<f64> {
         let t = self.t.clone();
-        let pods = Census::begin(&t, name).await?;
         let limited = Limited::begin(&t, name, pod(0)).await?;
-        let names: Vec<String> = (0..count).map(|index| pod(index).text("/metadata/name").to_owned()).collect();
         let owned = |index: usize| pod(index).with("/metadata/ownerReferences", json!([limited.owner]));
-        let work = async {
-            create_gated(&t, count, marks, owned).await?;
-            pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
-            warm(&limited.t).await?;
-            let update = in_place_of(&limited.t, (name, &pods, count), (at_once, marks), |index| names[index].clone());
-            let step = self.step(&format!("{LIMITED}, {count} updates in place"), update).await?;
-            delete_bare(&t, names.iter().cloned()).await?;
-            pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
-            anyhow::Ok(step.seconds)
-        };
-        let seconds = work.await;
+        let seconds = self.client_in_place((&limited.t, LIMITED), name, how_many, owned).await;
         limited.end(&t).await?;
         seconds
     }

@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{
-    A_SECOND, Census, GATES, IMAGES, LONG, REVISIONS, Scale, Side, create_gated, delete_bare, in_place_of, in_turn,
-};
-use super::{
-    bare::{LIMITED, Marks},
-    limited, template, warm, workload,
-};
+use super::bare::{Marks, SAME_PODS};
+use super::in_place::{Updater, Updates};
+use super::{A_SECOND, Census, GATES, LONG, REVISIONS, Scale, create_gated, delete_bare, in_turn};
+use super::{limited, template, warm, workload};
 use crate::kit::{Look, PATIENCE, Test};
 use crate::measure::{Usage, megabytes, settle, writes};
 
@@ -23,8 +20,6 @@ const ORDERED: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Bare,
-    /// The bare client with the manager's account: for updates in place.
-    Limited,
     Ours,
     BuiltIn,
 }
@@ -36,8 +31,7 @@ impl Who {
 
     fn text(self) -> &'static str {
         match self {
-            Self::Bare => "bare client, the same Pods",
-            Self::Limited => LIMITED,
+            Self::Bare => SAME_PODS,
             Self::Ours => "StatefulSet",
             Self::BuiltIn => "built-in StatefulSet",
         }
@@ -48,7 +42,6 @@ impl Who {
 #[derive(Default)]
 struct Times {
     bare: Vec<f64>,
-    limited: Vec<f64>,
     ours: Vec<f64>,
     built_in: Vec<f64>,
 }
@@ -57,7 +50,6 @@ impl Times {
     fn of(&mut self, who: Who) -> &mut Vec<f64> {
         match who {
             Who::Bare => &mut self.bare,
-            Who::Limited => &mut self.limited,
             Who::Ours => &mut self.ours,
             Who::BuiltIn => &mut self.built_in,
         }
@@ -116,18 +108,18 @@ impl Scale<'_> {
         self.sets_in_place().await
     }
 
-    /// What is there before the Pods are: their owner. Returns the owner reference of the bare client's Pods.
-    async fn prepare_set(&self, who: Who, name: &str, set: Value) -> Result<Value> {
-        if who == Who::Bare {
-            warm(&self.t).await?;
-            let owner = self.t.create(json!({ "kind": "ConfigMap", "metadata": { "name": name } })).await?;
-            return Ok(json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": name,
-                "uid": owner.text("/metadata/uid"), "controller": true, "blockOwnerDeletion": true }));
-        }
+    /// An owner of the bare client's Pods, which is there before they are: the owner reference.
+    async fn owner(&self, name: &str) -> Result<Value> {
+        let owner = self.t.create(json!({ "kind": "ConfigMap", "metadata": { "name": name } })).await?;
+        Ok(json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": name,
+            "uid": owner.text("/metadata/uid"), "controller": true, "blockOwnerDeletion": true }))
+    }
+
+    /// The owner of the other Pods.
+    async fn prepare_set(&self, who: Who, name: &str, set: Value) -> Result<()> {
         self.t.create(set).await?;
         let seen = |o: &Value| o.int("/status/observedGeneration") >= 1;
-        self.t.wait_for(who.kind(), name, "to be seen", PATIENCE, seen).await?;
-        Ok(Value::Null)
+        self.t.wait_for(who.kind(), name, "to be seen", PATIENCE, seen).await.map(drop)
     }
 
     async fn sets_up_and_down(&mut self) -> Result<()> {
@@ -137,10 +129,19 @@ impl Scale<'_> {
             for who in in_turn(&[Who::Bare, Who::Ours, Who::BuiltIn], round) {
                 let name = format!("sts-{}-a{round}", format!("{who:?}").to_lowercase());
                 let pods = Census::begin(&t, &name).await?;
-                let owner = self.prepare_set(who, &name, set(who, &name, 0)).await?;
+                let owner = match who {
+                    Who::Bare => {
+                        warm(&t).await?;
+                        self.owner(&name).await?
+                    }
+                    Who::Ours | Who::BuiltIn => {
+                        self.prepare_set(who, &name, set(who, &name, 0)).await?;
+                        Value::Null
+                    }
+                };
                 let work = async {
                     match who {
-                        Who::Bare | Who::Limited => {
+                        Who::Bare => {
                             create_gated(&t, count, Marks::State, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
                         }
                         Who::Ours | Who::BuiltIn => resize(&t, who, &name, count).await?,
@@ -160,7 +161,7 @@ impl Scale<'_> {
                 }
                 let work = async {
                     match who {
-                        Who::Bare | Who::Limited => {
+                        Who::Bare => {
                             delete_bare(&t, (0..count).map(|ordinal| pod_name(&name, ordinal))).await?;
                         }
                         Who::Ours | Who::BuiltIn => resize(&t, who, &name, 0).await?,
@@ -205,56 +206,31 @@ impl Scale<'_> {
 
     async fn sets_in_place(&mut self) -> Result<()> {
         let (count, t) = (self.options.pods, self.t.clone());
-        let (mut times, mut most) = (Times::default(), 0);
+        let (mut times, mut most) = (Updates::default(), 0);
         // 20 % rounded down, as the StatefulSet does.
         let at_once = (count / 5).max(1);
-        let mut sides = vec![Who::Bare, Who::Ours];
-        if self.has(Side::Limited) {
-            sides.insert(1, Who::Limited);
-        }
+        let how_many = (count, at_once, Marks::State);
+        let updaters = self.updaters();
         for round in 0..self.options.rounds {
-            for who in in_turn(&sides, round) {
-                let name = format!("sts-{}-c{round}", format!("{who:?}").to_lowercase());
-                if who == Who::Limited {
-                    let pod = |ordinal: usize| bare_pod(&name, ordinal, &Value::Null);
-                    times.limited.push(self.limited_in_place(&name, (count, at_once, Marks::State), pod).await?);
-                    continue;
-                }
-                let pods = Census::begin(&t, &name).await?;
-                let owner = self.prepare_set(who, &name, set(who, &name, count)).await?;
-                if who == Who::Bare {
-                    create_gated(&t, count, Marks::State, |ordinal| bare_pod(&name, ordinal, &owner)).await?;
-                }
-                pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
-                pods.begin_lowest();
-                let what = format!("{}, {count} updates in place", who.text());
-                let step = if who == Who::Bare {
-                    let work = in_place_of(&t, (&name, &pods, count), (at_once, Marks::State), |ordinal| {
-                        pod_name(&name, ordinal)
-                    });
-                    self.step(&what, work).await?
-                } else {
-                    let mut template = template(&name);
-                    template["spec"]["containers"][0]["image"] = IMAGES[1].into();
-                    template["spec"]["readinessGates"] = json!([{ "conditionType": GATES[0] }]);
-                    let work = async {
-                        t.patch(who.kind(), &name, json!({ "spec": { "template": template } })).await?;
-                        pods.until("Pods to be updated and ready", LONG, |c| c.updated == count).await
-                    };
-                    self.step(&what, work).await?
-                };
-                times.of(who).push(step.seconds);
-                if who == Who::Ours {
-                    most = most.max(count.saturating_sub(pods.lowest()));
-                    for pod in t.list("Pod", &format!("app={name}")).await? {
-                        let restarts = pod.int("/status/containerStatuses/0/restartCount");
-                        ensure!(restarts == 1, "{} was restarted {restarts} times", pod.text("/metadata/name"));
+            for updater in in_turn(&updaters, round) {
+                let name = format!("sts-{}-c{round}", format!("{updater:?}").to_lowercase());
+                let seconds = match updater {
+                    Updater::Bare => {
+                        let owner = self.owner(&name).await?;
+                        let pod = |ordinal: usize| bare_pod(&name, ordinal, &owner);
+                        self.client_in_place((&t, SAME_PODS), &name, how_many, pod).await?
                     }
-                    resize(&t, who, &name, 0).await?;
-                } else {
-                    delete_bare(&t, (0..count).map(|ordinal| pod_name(&name, ordinal))).await?;
-                }
-                pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+                    Updater::Limited => {
+                        let pod = |ordinal: usize| bare_pod(&name, ordinal, &Value::Null);
+                        self.limited_in_place(&name, how_many, pod).await?
+                    }
+                    Updater::Ours => {
+                        let (seconds, not_ready) = self.set_in_place(&name).await?;
+                        most = most.max(not_ready);
+                        seconds
+                    }
+                };
+                times.of(updater).push(seconds);
             }
         }
         let what = format!("StatefulSet, {count} updates in place, maxUnavailable 20 %");
@@ -262,6 +238,22 @@ impl Scale<'_> {
         self.beside(&what, "", &times.ours, (limited::BESIDE, &times.limited));
         self.rows.row(&format!("{what}: most that were not ready"), &at_once.to_string(), most.to_string());
         Ok(())
+    }
+
+    /// An image update of a set of ours: the seconds it took, and how many Pods were not ready at most.
+    async fn set_in_place(&mut self, name: &str) -> Result<(f64, usize)> {
+        let (count, t, ours) = (self.options.pods, self.t.clone(), Who::Ours);
+        let pods = Census::begin(&t, name).await?;
+        let object = set(ours, name, count);
+        let template = object["spec"]["template"].clone();
+        self.prepare_set(ours, name, object).await?;
+        pods.until("Pods to be ready", LONG, |c| c.ready == count).await?;
+        let whose = (ours.kind(), ours.text());
+        let (step, not_ready) = self.workload_updates(whose, (name, &pods, count), template).await?;
+        self.each_was_restarted_once(name).await?;
+        resize(&t, ours, name, 0).await?;
+        pods.until("Pods to be gone", LONG, |c| c.total == 0).await?;
+        Ok((step.seconds, not_ready))
     }
 
     /// What the manager needs for each Pod of many sets.
