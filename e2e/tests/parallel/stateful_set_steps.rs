@@ -109,7 +109,7 @@ async fn a_scale_up_with_a_limit_stops_at_broken_pods_and_a_corrected_template_r
         let absent = app("main").with("/image", "registry.example/team/there-is-none:1");
         let set = stateful_set("web", 5, vec![absent]).with("/spec/scaleStrategy", json!({ "maxUnavailable": 2 }));
         t.create(set).await?;
-        let limited = |set: &Value| set.int("/status/replicas") == 2 && !waits_for(set).is_empty();
+        let limited = |set: &Value| set.int("/status/replicas") == 2 && waits_for(set).contains("Pod web-0");
         t.wait_for(STATEFUL_SET, "web", "to have as many broken Pods as it may", PATIENCE, limited).await?;
         t.wait_events("StatefulSet", "web", |e| e.iter().any(|e| e.starts_with("ScaleUpLimited"))).await?;
         assert_eq!(names(&pods(t, "web").await?), ["web-0", "web-1"]);

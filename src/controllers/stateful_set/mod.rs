@@ -261,7 +261,7 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, self.common.first_pause(key, &job.set.metadata)).await {
+        if let Some(aside) = self.aside(&job, self.common.max_look_age(key, &job.set.metadata)).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();

@@ -120,7 +120,9 @@ impl Controller {
         }
     }
 
-    /// Writes counts and how the set is, between the revisions that its status names.
+    /// Writes counts and how the set is, between the revisions that its status names. While it waits, nobody has found out
+    /// the revision of this spec: the counts are about the one before, and so is the generation. A set that is being deleted
+    /// gets no other revision.
     pub(super) async fn record_progress(&self, job: &Job, progress: Progress) -> kube::Result<()> {
         let seen = self.see_again(job);
         let recorded = job.set.status.clone().unwrap_or_default();
@@ -132,12 +134,16 @@ impl Controller {
             [(FAILED_CREATE, None), (FAILED_UPDATE, None)],
             clock::now(),
         );
+        let counted = self.counted(job, counts);
+        let is_unresolved =
+            matches!(progress, Progress::Waiting { .. }) && job.set.metadata.deletion_timestamp.is_none();
         let wanted = StatefulSetStatus {
+            observed_generation: if is_unresolved { recorded.observed_generation } else { counted.observed_generation },
             current_revision: recorded.current_revision.clone(),
             update_revision: recorded.update_revision.clone(),
             collision_count: recorded.collision_count,
             conditions,
-            ..self.counted(job, counts)
+            ..counted
         };
         self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
     }

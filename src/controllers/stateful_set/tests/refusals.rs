@@ -194,7 +194,8 @@ async fn while_no_revision_can_be_made_an_ordered_scale_down_stops_at_several_br
     world.go_on().await;
     for name in ["web-1", "web-2"] {
         let mut pod = world.objects(PODS)[name].clone();
-        strategic(&mut pod["status"], &json!({"conditions": [{"type": "Ready", "status": "False"}]}));
+        let ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": clock::now().wall});
+        strategic(&mut pod["status"], &json!({"conditions": [ready]}));
         world.put_pod(pod);
     }
     world.writes();
@@ -226,9 +227,15 @@ async fn claims_of_ordinals_without_a_pod_stay_when_the_policy_has_changed_to_th
         json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1",
         "kind": "StatefulSet", "name": "other", "uid": "other"}]}}),
     );
+    // Nor is one that somebody has made for the set, under another name.
+    world.put_claim(
+        "scratch",
+        json!({"metadata": {"ownerReferences": [{"apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "StatefulSet", "name": "web", "uid": "set"}]}}),
+    );
     world.put_set(policy("Retain"));
     world.go_on().await;
-    assert_eq!(owners(&world), [json!("other"), Value::Null, Value::Null, Value::Null]);
+    assert_eq!(owners(&world), [json!("other"), Value::Null, Value::Null, Value::Null, json!("web")]);
     world.writes();
     world.put_set(policy("Delete"));
     world.go_on().await;
@@ -298,6 +305,26 @@ async fn while_updates_in_place_are_denied_no_pod_leaves_service_after_the_first
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
     }
     assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:2"; 6]);
+}
+
+/// Who reads the counts takes them to be about the generation that the status names.
+#[tokio::test(start_paused = true)]
+async fn while_the_built_in_set_cannot_be_read_a_status_is_of_the_generation_whose_revision_it_counts() {
+    let world = World::new();
+    world.put_set(json!({}));
+    world.go_on().await;
+    let before = world.status();
+    lock(&world.server).faults.push((Method::GET, BUILT_IN.into(), 403));
+    world.put_set(with_image("i:2"));
+    assert!(world.settle().await.is_err(), "it is tried again");
+    let status = world.status();
+    assert!(world.condition("Reconciling").unwrap().contains("built-in StatefulSet web"), "{status}");
+    for field in ["observedGeneration", "updateRevision", "updatedReplicas"] {
+        assert_eq!(status[field], before[field], "{field}");
+    }
+    world.go_on().await;
+    assert_eq!((&world.status()["observedGeneration"], &before["observedGeneration"]), (&json!(2), &json!(1)));
+    assert_eq!(of_each(&world.objects(PODS), "/spec/containers/0/image"), ["i:2"; 3]);
 }
 
 fn with_image(image: &str) -> Value {

@@ -70,10 +70,12 @@ pub fn wrong_name(templates: &[ClaimTemplate]) -> Option<String> {
     };
     templates.iter().enumerate().find_map(|(i, ClaimTemplate { name, .. })| {
         let field = format!("spec.volumeClaimTemplates[{i}].metadata.name");
-        match () {
-            () if !is_dns_label(name) => Some(format!("{field}: {}", wrong(name))),
-            () if !names.insert(name) => Some(format!("{field}: {name:?} is there twice; want each name once")),
-            () => None,
+        if !is_dns_label(name) {
+            Some(format!("{field}: {}", wrong(name)))
+        } else if names.insert(name) {
+            None
+        } else {
+            Some(format!("{field}: {name:?} is there twice; want each name once"))
         }
     })
 }

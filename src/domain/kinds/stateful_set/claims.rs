@@ -85,10 +85,10 @@ pub fn growth(template: &ClaimTemplate, claim: &SizedClaim, class_expands: Optio
     }
 }
 
-/// Whether the set and the Pod own a claim. `is_down`: the Pod's ordinal is not wanted.
-fn wanted_owners(retention: Retention, is_down: bool) -> (bool, bool) {
+/// Whether the set and the Pod own a claim. `is_surplus`: the Pod's ordinal is not wanted.
+fn wanted_owners(retention: Retention, is_surplus: bool) -> (bool, bool) {
     let Retention { delete_with_set, delete_with_pod } = retention;
-    (delete_with_set && !(delete_with_pod && is_down), delete_with_pod && is_down)
+    (delete_with_set && !(delete_with_pod && is_surplus), delete_with_pod && is_surplus)
 }
 
 /// The reference by which the set owns a claim.
@@ -128,13 +128,13 @@ pub fn mended_owners(
     spec: &Spec,
     claim: &SizedClaim,
     (pod, uid): (&str, &str),
-    is_down: bool,
+    is_surplus: bool,
 ) -> Option<Vec<OwnerReference>> {
     let is_set = |owner: &OwnerReference| owner.uid == spec.uid;
     let mut owners: Vec<OwnerReference> = claim.owners().to_vec();
     let (by_set, by_pod) = match spec.retention {
-        Some(retention) => wanted_owners(retention, is_down),
-        None if is_down => return None,
+        Some(retention) => wanted_owners(retention, is_surplus),
+        None if is_surplus => return None,
         None => (owners.iter().any(is_set), false),
     };
     if !by_set {
@@ -185,12 +185,12 @@ mod tests {
         ] {
             let spec = retained(with_set, with_pod);
             let bare = claim("data-web-0", "1Gi", "1Gi");
-            for (is_down, want) in [(false, up), (true, down)] {
-                let owners = mended_owners(&spec, &bare, ("web-0", "uid-0"), is_down);
-                assert_eq!(kinds(owners.clone()).unwrap_or_default(), want, "{with_set} {with_pod} {is_down}");
+            for (is_surplus, want) in [(false, up), (true, down)] {
+                let owners = mended_owners(&spec, &bare, ("web-0", "uid-0"), is_surplus);
+                assert_eq!(kinds(owners.clone()).unwrap_or_default(), want, "{with_set} {with_pod} {is_surplus}");
                 let mut mended = bare.clone();
                 mended.metadata.owner_references = Some(owners.unwrap_or_default());
-                assert_eq!(mended_owners(&spec, &mended, ("web-0", "uid-0"), is_down), None);
+                assert_eq!(mended_owners(&spec, &mended, ("web-0", "uid-0"), is_surplus), None);
             }
         }
     }
@@ -199,8 +199,8 @@ mod tests {
     fn edge_08_claims_need_neither_a_policy_nor_type_metadata() {
         let none = Spec { retention: None, ..spec(json!({})) };
         let bare = claim("data-web-0", "1Gi", "1Gi");
-        for is_down in [false, true] {
-            assert_eq!(mended_owners(&none, &bare, ("web-0", "uid-0"), is_down), None);
+        for is_surplus in [false, true] {
+            assert_eq!(mended_owners(&none, &bare, ("web-0", "uid-0"), is_surplus), None);
         }
         assert_eq!(owners_of_new(&none), []);
         let owner = set_owner(&retained(true, false));

@@ -53,6 +53,8 @@ pub struct Pod {
     pub until_available: Option<Duration>,
     /// Its condition Ready is True and it runs.
     pub is_ready: bool,
+    /// How long its condition Ready has not been True, or zero.
+    pub down_for: Duration,
     /// Somebody marked it to be deleted.
     pub is_specified: bool,
     /// It can be updated in place.
@@ -113,6 +115,7 @@ impl Pod {
             is_terminating: view.is_deleting(),
             until_available: until_available(view, spec.min_ready_seconds, now),
             is_ready: view.phase == "Running" && view.condition_is_true("Ready"),
+            down_for: down_for(view, now),
             is_specified: label(labels::SPECIFIED_DELETE).is_some(),
             has_gate: view.has_readiness_gate(labels::CONDITION_INPLACE_UPDATE_READY),
             pending,
@@ -170,6 +173,12 @@ impl Hooked for Pod {
     fn has_finalizer(&self, name: &str) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == name)
     }
+}
+
+/// One that kubelet has said nothing of has been down since it was made.
+fn down_for(view: &PodView, now: Now) -> Duration {
+    let since = view.ready_since.or(view.created).filter(|_| !view.condition_is_true("Ready"));
+    since.map_or(Duration::ZERO, |since| now.since(since))
 }
 
 /// Pods in the order of their ordinals.

@@ -2,10 +2,10 @@
 //!
 //! OrderedReady makes one Pod at a time, from the smallest ordinal up, and deletes one at a time from the largest down,
 //! each when all Pods that are wanted are available. It stops, as the built-in StatefulSet does, while several surplus Pods
-//! are not available and may still become so. Nothing else waits for that order: a finished Pod is deleted at once, and a
-//! Pod that serves until a hook lets go of it keeps no missing one from being made.
+//! are not available and may still become so, but not for longer than [`HALT`]. Nothing else waits for that order: a finished
+//! Pod is deleted at once, and a Pod that serves until a hook lets go of it keeps no missing one from being made.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     claim_template::ClaimTemplate,
@@ -14,6 +14,7 @@ use super::{
     order::Range,
     plan::{Action, Creation, Observed, Plan},
     pod::{Pod, Slot},
+    spec::may_have_claim,
 };
 use crate::{
     api::apps::strategies::PodManagementPolicy,
@@ -28,6 +29,8 @@ use crate::{
 
 /// Why a Pod waits for its turn.
 const IN_ORDER: &str = PodManagementPolicy::OrderedReady.as_str();
+/// How long an ordered removal stops for a surplus Pod that is not Ready. The built-in StatefulSet stops for ever.
+const HALT: Duration = Duration::from_secs(300);
 
 /// Adds to the plan. True: OrderedReady, and Pods are being created or deleted, or a surplus Pod is not gone yet: updates of
 /// healthy Pods wait for that.
@@ -56,10 +59,11 @@ pub(super) fn scale(observed: &Observed<'_>, slots: &[Slot<'_>], surplus: &[&Pod
         if pod.is_terminating {
             plan.wait("PodTerminating", || terminating(pod));
         } else if let Some(lowest) = lowest_down.filter(|lowest| stops_for(observed, pod, lowest)) {
+            plan.look_after(HALT.saturating_sub(pod.down_for));
             plan.wait(IN_ORDER, || {
+                let (pod, lowest, minutes) = (&pod.name, &lowest.name, HALT.as_secs() / 60);
                 format!(
-                    "Pod {} is surplus and is deleted when it is available: Pod {} is not available either",
-                    pod.name, lowest.name
+                    "Pod {pod} is surplus and is deleted when it is available or has not been Ready for {minutes} minutes: Pod {lowest} is not available either"
                 )
             });
             // It goes too when it is the only one that is left.
@@ -80,13 +84,15 @@ fn is_down(pod: &Pod) -> bool {
 }
 
 /// In strict order what is broken is not made worse: with several Pods down the first one to go waits until it is available,
-/// or the last one that is not. One that the newest template does not reach, and one that somebody has marked, goes.
+/// or the last one that is not. One that the newest template does not reach, one that somebody has marked, and one that has
+/// been down for so long that nobody is looking, goes.
 fn stops_for(observed: &Observed<'_>, pod: &Pod, lowest: &Pod) -> bool {
     observed.spec.is_ordered
         && is_down(pod)
         && lowest.ordinal < pod.ordinal
         && pod.is_updated(observed.update_revision)
         && !pod.is_specified
+        && pod.down_for < HALT
 }
 
 /// A Pod that is wanted: finished ones are deleted, and identity and claims are made right.
@@ -146,18 +152,19 @@ fn claim_to_keep(observed: &Observed<'_>, pod: &Pod) -> Option<String> {
 }
 
 /// The owners of a Pod's claims.
-fn mend_claims(observed: &Observed<'_>, pod: &Pod, is_down: bool) -> Vec<Action> {
+fn mend_claims(observed: &Observed<'_>, pod: &Pod, is_surplus: bool) -> Vec<Action> {
     let spec = observed.spec;
     let mend = |template: &ClaimTemplate| {
         let name = template.claim_name(&spec.name, pod.ordinal);
         let claim = observed.claims.get(&name).filter(|claim| !claim.is_deleting())?;
-        let owners = mended_owners(spec, claim, (&pod.name, &pod.uid), is_down)?;
+        let owners = mended_owners(spec, claim, (&pod.name, &pod.uid), is_surplus)?;
         Some(Action::SetClaimOwners { claim: name, owners })
     };
     spec.claims.iter().filter_map(mend).collect()
 }
 
-/// Claims of ordinals without a Pod do not go with the set any more when the policy has changed to that.
+/// Claims of ordinals without a Pod do not go with the set any more when the policy has changed to that. One whose name is
+/// not that of a claim of the set, whatever its template was called, has been given to it by somebody else, and stays so.
 fn release_claims(observed: &Observed<'_>, plan: &mut Plan) {
     let spec = observed.spec;
     if spec.retention.is_none_or(|retention| retention.delete_with_set) {
@@ -167,7 +174,8 @@ fn release_claims(observed: &Observed<'_>, plan: &mut Plan) {
     for pod in observed.pods {
         of_pods.extend(spec.claims.iter().map(|template| template.claim_name(&spec.name, pod.ordinal)));
     }
-    for (claim, object) in observed.claims.iter().filter(|(claim, _)| !of_pods.contains(*claim)) {
+    let is_left = |claim: &str| may_have_claim(&spec.name, claim) && !of_pods.contains(claim);
+    for (claim, object) in observed.claims.iter().filter(|(claim, _)| is_left(claim)) {
         let owners: Vec<_> = object.owners().iter().filter(|owner| owner.uid != spec.uid).cloned().collect();
         if owners.len() < object.owners().len() && !object.is_deleting() {
             plan.actions.push(Action::SetClaimOwners { claim: claim.clone(), owners });
@@ -192,22 +200,28 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], plan: &mut Plan) -> bool 
     }
     .into_iter();
     // Whether all so far are available, and whether the next one may be made as far as they are concerned.
-    let (mut is_complete, mut is_next, mut blocker) = (true, true, None);
+    let (mut is_complete, mut is_next) = (true, true);
     let keeps_place = |pod: &Pod| !pod.is_available() && !pod.serves_until_hook();
     let unavailable = slots.iter().filter(|slot| slot.pod.is_some_and(keeps_place)).count();
+    // The Pod that the next one waits for: the first one that is not available, or that is made now.
+    let first_down = slots.iter().filter_map(|slot| slot.pod).find(|pod| keeps_place(pod));
+    let mut blocker = first_down.map(|pod| pod.name.clone());
     let mut room =
         spec.scale_max_unavailable.map(|limit| usize::try_from(limit).unwrap_or(0).saturating_sub(unavailable));
     for slot in slots {
         let Some(pod) = slot.pod else {
             let Some((ordinal, on_update)) = new.next() else { continue };
+            let name = pod_name(&spec.name, ordinal);
             let (waits_for_order, is_limited) = (spec.is_ordered && !is_next, room == Some(0));
             (is_complete, is_next) = (false, false);
             if waits_for_order || is_limited {
-                postpone(&pod_name(&spec.name, ordinal), blocker.as_deref(), waits_for_order, plan);
+                postpone(&name, blocker.as_deref(), waits_for_order, plan);
                 continue;
             }
             if spec.is_ordered {
-                blocker = Some(pod_name(&spec.name, ordinal));
+                blocker = Some(name);
+            } else {
+                blocker.get_or_insert(name);
             }
             match make(observed, ordinal, on_update, plan) {
                 Ok(creation) => {

@@ -48,7 +48,10 @@ fn edge_03_an_ordered_scale_down_stops_while_several_surplus_pods_are_not_availa
     assert_eq!(to_one(&[pod(0), unready(1), unready(2)]), NOTHING);
     assert_eq!(of(fields(0), &[unready(0), unready(1), unready(2)]), NOTHING);
     let waits = wait_of(fields(1), &[pod(0), unready(1), unready(2)]);
-    assert_eq!(waits, "Pod web-2 is surplus and is deleted when it is available: Pod web-1 is not available either");
+    assert_eq!(
+        waits,
+        "Pod web-2 is surplus and is deleted when it is available or has not been Ready for 5 minutes: Pod web-1 is not available either"
+    );
     assert_eq!(to_one(&[pod(0), unready(1), pod(2)]), ["delete web-2"], "it is available");
     assert_eq!(to_one(&[pod(0), pod(1), unready(2)]), ["delete web-2"], "the last one that is not");
     let plan = planned(&spec(fields(1)), &[pod(0), unready(1), fresh(pod(2), 7)], &BTreeMap::new());
@@ -63,6 +66,22 @@ fn edge_03_an_ordered_scale_down_stops_while_several_surplus_pods_are_not_availa
     assert_eq!(of(json!({"replicas": 1}), &[pod(0), unready(1), unready(2)]).len(), 2, "Parallel goes on");
     let announced = Pod { state: State::PreparingDelete, ..unready(2) };
     assert_eq!(to_one(&[pod(0), unready(1), announced]), ["delete web-2"], "its hook has let go");
+}
+
+#[test]
+fn an_ordered_scale_down_goes_on_one_by_one_when_surplus_pods_have_been_down_for_five_minutes() {
+    let down = |ordinal: i32, seconds: u64| Pod { down_for: Duration::from_secs(seconds), ..unready(ordinal) };
+    let to_none = |pods: &[Pod]| planned(&spec(json!({"replicas": 0, "ordered": true})), pods, &BTreeMap::new());
+    let plan = to_none(&[down(0, 290), down(1, 400), down(2, 290)]);
+    assert_eq!((plan.look, texts(plan)), (Some(Duration::from_secs(10)), vec![]), "it looks again by itself");
+    let pods = [down(0, 300), down(1, 300), down(2, 300)];
+    assert_eq!(texts(to_none(&pods)), ["delete web-2"]);
+    let ends = [down(0, 300), down(1, 300), terminating(down(2, 300))];
+    assert_eq!(texts(to_none(&ends)), NOTHING, "one at a time");
+    assert_eq!(texts(to_none(&pods[..2])), ["delete web-1"]);
+    assert_eq!(texts(to_none(&pods[..1])), ["delete web-0"]);
+    let kept = planned(&spec(json!({"replicas": 1, "ordered": true})), &pods, &BTreeMap::new());
+    assert_eq!(texts(kept), NOTHING, "the Pods that stay come first");
 }
 
 #[test]
@@ -256,6 +275,18 @@ fn a_pod_that_is_wanted_again_goes_when_its_claim_does_not_go_with_it() {
 }
 
 #[test]
+fn a_claim_whose_name_is_none_of_the_sets_keeps_the_owner_that_somebody_has_given_it() {
+    let of_set = |name: &str| owned(claim(name, "1Gi", "1Gi"), "StatefulSet", "web", "set");
+    let foreign = ["backup", "web-1", "data-web", "data-web-x", "data-other-1", "data-web-1-copy"];
+    let mut there: Vec<SizedClaim> = foreign.iter().map(|name| of_set(name)).collect();
+    let fields = json!({"replicas": 1, "retention": {}});
+    assert_eq!(with(fields.clone(), &[pod(0)], &there), NOTHING);
+    there.extend(["data-web-1", "logs-web-1"].map(of_set));
+    let released = ["own data-web-1 []", "own logs-web-1 []"];
+    assert_eq!(with(fields, &[pod(0)], &there), released, "a template may have been taken away meanwhile");
+}
+
+#[test]
 fn missing_claims_are_made_with_the_pod_and_for_a_pod_that_is_pending() {
     let fields = json!({"replicas": 1});
     let plan = planned(&spec(with_claims(fields.clone())), &[], &BTreeMap::new());
@@ -399,7 +430,7 @@ fn a_pod_that_serves_until_its_hook_lets_go_keeps_no_missing_one_from_being_made
     }
     let limited = json!({"scaleMaxUnavailable": 1, "maxUnavailable": 1});
     let plan = planned(&spec(limited), &[unready(0), pod(2)], &BTreeMap::new());
-    assert_eq!(plan.limited.as_deref(), Some("Pod web-1 is made when others are available"));
+    assert_eq!(plan.limited.as_deref(), Some("Pod web-1 is made when Pod web-0 is available"));
     let refused = [not_ready(old(0)), old(1), old(2)];
     let mut plan = planned(&spec(json!({"maxUnavailable": 2})), &refused, &BTreeMap::new());
     assert_eq!(plan.next_wave(1)[0].action, Action::Delete { pod: "web-0".into() }, "what is down goes first");
@@ -574,8 +605,19 @@ fn in_strict_order_an_update_goes_on_or_waits_for_time_or_for_a_broken_new_pod()
 fn shortfall_10_1_06_a_new_claim_template_makes_pods_outdated() {
     let lacks = |pod: Pod| Pod { lacks_claim: Some("logs".into()), ..pod };
     let pods = [lacks(pod(0)), lacks(pod(1)), lacks(pod(2))];
-    assert_eq!(of(json!({"policy": "InPlaceIfPossible"}), &pods), ["delete web-2"], "one at a time");
-    assert_eq!(of(json!({"partition": 3}), &pods), NOTHING);
+    // Whatever `volumeClaimUpdateStrategy` and its gate say: that is about the size of claims that are there.
+    for grows in [false, true] {
+        let of_all = |more: serde_json::Value| {
+            let mut fields = json!({"growsClaims": grows});
+            json_patch::merge(&mut fields, &more);
+            of(fields, &pods)
+        };
+        assert_eq!(of_all(json!({"policy": "InPlaceIfPossible"})), ["delete web-2"], "one at a time");
+        assert_eq!(of_all(json!({"policy": "ReCreate", "maxUnavailable": 2})), ["delete web-2", "delete web-1"]);
+        for held in [json!({"partition": 3}), json!({"paused": true}), json!({"onDelete": true})] {
+            assert_eq!(of_all(held.clone()), NOTHING, "{held}");
+        }
+    }
     let only = planned(&spec(json!({"policy": "InPlaceOnly"})), &pods, &BTreeMap::new());
     assert!(only.impossible.as_ref().unwrap().message.contains("claim template logs"), "{:?}", only.impossible);
     assert_eq!(texts(only), NOTHING);
@@ -754,7 +796,7 @@ fn with_in_place_only_no_pod_is_replaced_for_a_mount() {
     let since = Some(jiff::Timestamp::from_second(1_600_000_000).unwrap());
     let all = claims(&[SizedClaim { resize_pending_since: since, ..sized(0, "10Gi", "5Gi") }]);
     let plan = planned(&spec(fields), &[pod(0)], &all);
-    assert!(plan.wait.clone().unwrap().message.contains("InPlaceOnly does not replace it"));
+    assert!(plan.wait.clone().unwrap().message.contains("InPlaceOnly does not replace the Pod"));
     assert_eq!(texts(plan), NOTHING);
 }
 
@@ -1010,6 +1052,13 @@ fn what_is_waited_for_is_named() {
     assert_eq!(wait_of(json!({"ordered": true}), &[pod(0), unready(1)]), "Pod web-1 is not Ready");
     assert!(wait_of(json!({}), &[pod(0), terminating(pod(1)), pod(2)]).contains("node n1"));
     assert_eq!(wait_of(json!({}), &[pod(0), pod(1), pod(2)]), "");
+    // The one that keeps the place, also when it is above the one that is missing.
+    for ordered in [false, true] {
+        let limited = json!({"ordered": ordered, "scaleMaxUnavailable": 1});
+        assert_eq!(wait_of(limited, &[unready(1), pod(2)]), "Pod web-0 is made when Pod web-1 is available");
+        let first = wait_of(json!({"ordered": ordered, "replicas": 5, "scaleMaxUnavailable": 1}), &[]);
+        assert_eq!(first, "Pod web-1 is made when Pod web-0 is available");
+    }
     let held = hooked("preDelete", json!({"replicas": 0}));
     assert_eq!(
         wait_of(held, &[Pod { state: State::PreparingDelete, ..holding(pod(0)) }]),

@@ -185,15 +185,22 @@ impl Rollout<'_, '_> {
         due.sort_by_key(|pod| (Charge::of(pod) > Charge::Down || has_to_wait(pod), place(pod)));
         let mut last = None;
         for pod in due {
-            let (before, waits) = (plan.candidates.len(), has_to_wait(pod));
+            let waits = has_to_wait(pod);
             // What was announced to one that is not due has been taken back before.
             let is_due = self.is_outdated(pod) || self.is_replaced_for_mount(pod);
-            let back = taken_back(spec, pod).filter(|_| waits && is_due);
-            let is_taken_back = back.is_some();
-            self.consider(pod, back, rolling, plan);
-            if is_taken_back || waits && plan.candidates.len() > before {
-                plan.candidates.truncate(before);
+            let claims = self.claims.remove(&pod.ordinal).unwrap_or_default();
+            let patience = self.see_to_claims(pod, &claims, rolling, plan);
+            if let Some(change) = taken_back(spec, pod).filter(|_| waits && is_due) {
+                plan.actions.push(Action::Change { pod: pod.name.clone(), change });
                 last = last.or(Some(pod));
+                continue;
+            }
+            match self.consider(pod, (&claims, patience), rolling, plan) {
+                Some(_) if waits => last = last.or(Some(pod)),
+                Some(action) => {
+                    plan.candidates.push(Candidate { action, charge: Charge::of(pod), has_turn: true });
+                }
+                None => {}
             }
         }
         if let Some((why, pods)) = self.not_in_place.take() {
@@ -221,12 +228,8 @@ impl Rollout<'_, '_> {
         }
     }
 
-    /// What to do about a Pod that is to be on the update revision. `back` takes back what has been announced to it, and
-    /// nothing else is done to it then.
-    fn consider(&mut self, pod: &Pod, back: Option<PodAction>, rolling: &Rolling, plan: &mut Plan) {
-        let claims = self.claims.remove(&pod.ordinal).unwrap_or_default();
-        let is_outdated = self.is_outdated(pod);
-        let charge = Charge::of(pod);
+    /// Lets the claims of a Pod grow, and says what is in the way. How long its update waits for them, if it does.
+    fn see_to_claims(&mut self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) -> Option<Duration> {
         if let Some(why) = claims.infeasible.as_ref().or(claims.refused.as_ref()).or(claims.misshapen.as_ref()) {
             // Its update goes on: it waits for nothing that would come.
             plan.impossible("FailedUpdatePVC", why.clone());
@@ -239,19 +242,29 @@ impl Rollout<'_, '_> {
                 format!("claim {claim} of Pod {} can grow only when it is bound to a volume", pod.name)
             });
         }
-        let left = self.grow(pod, &claims, rolling, plan);
-        if let Some(change) = back {
-            return plan.actions.push(Action::Change { pod: pod.name.clone(), change });
-        }
-        if !is_outdated {
-            return self.after_mount(pod, &claims, rolling, plan);
+        self.grow(pod, claims, rolling, plan)
+    }
+
+    /// What is done to a Pod that is to be on the update revision when it is its turn, if anything is. `patience` is how long its
+    /// update waits for its claims.
+    fn consider(
+        &mut self,
+        pod: &Pod,
+        (claims, patience): (&Claims, Option<Duration>),
+        rolling: &Rolling,
+        plan: &mut Plan,
+    ) -> Option<Action> {
+        if !self.is_outdated(pod) {
+            return self.after_mount(pod, claims, rolling, plan);
         }
         // The claims of a Pod that is down grow all the same, and its update waits for nothing.
-        if let Some(left) = left.filter(|left| !left.is_zero() && charge > Charge::Down) {
-            return plan.look_after(left);
+        if let Some(left) = patience.filter(|left| !left.is_zero() && Charge::of(pod) > Charge::Down) {
+            plan.look_after(left);
+            return None;
         }
         match self.way(pod, rolling) {
-            Way::Replace => self.replace(pod, charge, plan),
+            Way::Replace => return leave(self.observed, pod, plan),
+            Way::InPlace(spec) => return self.in_place(pod, spec, plan),
             Way::Impossible(why) => {
                 if pod.state == State::PreparingUpdate {
                     // What was announced does not come: it goes back into service.
@@ -260,14 +273,14 @@ impl Rollout<'_, '_> {
                 let (_, pods) = self.not_in_place.get_or_insert((why, Vec::new()));
                 pods.push(pod.name.clone());
             }
-            Way::InPlace(spec) => self.in_place(pod, spec, charge, plan),
             Way::NotKnown => plan.wait("RevisionsNotRead", || {
                 format!("Pod {} is not updated while revisions or the API server's version cannot be read", pod.name)
             }),
         }
+        None
     }
 
-    /// Asks the claims of a Pod to grow. How long its update waits for that; None: nothing is to grow.
+    /// Asks the claims of a Pod to grow. How long its update waits for that, if it does.
     fn grow(&mut self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) -> Option<Duration> {
         let left = PATIENCE.saturating_sub(claims.waited);
         if let Some((claim, _)) = claims.ask.first() {
@@ -289,43 +302,47 @@ impl Rollout<'_, '_> {
     }
 
     /// A Pod that is as it is to be, and may have a volume that kubelet grows only with the next mount.
-    fn after_mount(&self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) {
-        let Some(Mount { claim, waited, .. }) = &claims.awaits_mount else { return };
-        let left = ONLINE_RESIZE.saturating_sub(*waited);
+    fn after_mount(&self, pod: &Pod, claims: &Claims, rolling: &Rolling, plan: &mut Plan) -> Option<Action> {
+        let Mount { claim, waited, .. } = claims.awaits_mount.as_ref()?;
+        let (left, name) = (ONLINE_RESIZE.saturating_sub(*waited), &pod.name);
         if rolling.policy == PodUpdatePolicy::InPlaceOnly {
-            let name = &pod.name;
-            plan.wait("ClaimGrows", || format!("claim {claim} of Pod {name} waits for kubelet, at the latest until Pod {name} is deleted: InPlaceOnly does not replace it"));
+            plan.wait("ClaimGrows", || {
+                format!(
+                    "claim {claim} of Pod {name} waits for kubelet to grow its file system; InPlaceOnly does not replace the Pod: delete Pod {name} if kubelet does not"
+                )
+            });
         } else if claims.want_another_pod() {
-            self.replace(pod, Charge::of(pod), plan);
+            return leave(self.observed, pod, plan);
         } else {
             if !left.is_zero() {
                 plan.look_after(left);
             }
-            plan.wait("ClaimGrows", || format!("claim {claim} of Pod {} waits for kubelet", pod.name));
+            plan.wait("ClaimGrows", || format!("claim {claim} of Pod {name} waits for kubelet"));
         }
+        None
     }
 
-    fn replace(&self, pod: &Pod, charge: Charge, plan: &mut Plan) {
-        if let Some(action) = leave(self.observed, pod, plan) {
-            plan.candidates.push(Candidate { action, charge, has_turn: true });
-        }
-    }
-
-    fn in_place(&self, pod: &Pod, spec: UpdateSpec, charge: Charge, plan: &mut Plan) {
+    fn in_place(&self, pod: &Pod, spec: UpdateSpec, plan: &mut Plan) -> Option<Action> {
         let change = match self.observed.spec.lifecycle.before_update(pod, &pod.state) {
-            BeforeUpdate::Nothing => PodAction::UpdateInPlace { spec },
-            BeforeUpdate::Announce { restore } => PodAction::AnnounceUpdate { restore },
-            BeforeUpdate::Held => return plan.wait("PodHeld", || held(pod, "inPlaceUpdate")),
-            BeforeUpdate::Refresh => return,
+            BeforeUpdate::Nothing => Some(PodAction::UpdateInPlace { spec }),
+            BeforeUpdate::Announce { restore } => Some(PodAction::AnnounceUpdate { restore }),
+            BeforeUpdate::Held => {
+                plan.wait("PodHeld", || held(pod, "inPlaceUpdate"));
+                None
+            }
+            BeforeUpdate::Refresh => None,
             // It was to be replaced, and need not be.
-            BeforeUpdate::Deletion => return self.end_or_cancel_deletion(pod, plan),
+            BeforeUpdate::Deletion => {
+                self.end_or_cancel_deletion(pod, plan);
+                None
+            }
             BeforeUpdate::UnknownState(state) => {
                 let why = format!("Pod {} is in lifecycle state {state:?}, which this release does not know", pod.name);
-                return plan.impossible("FailedUpdatePod", why);
+                plan.impossible("FailedUpdatePod", why);
+                None
             }
         };
-        let action = Action::Change { pod: pod.name.clone(), change };
-        plan.candidates.push(Candidate { action, charge, has_turn: true });
+        change.map(|change| Action::Change { pod: pod.name.clone(), change })
     }
 
     /// How a Pod gets to the update revision.

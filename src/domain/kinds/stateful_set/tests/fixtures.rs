@@ -50,6 +50,7 @@ pub(crate) fn pod(ordinal: i32) -> Pod {
         is_terminating: false,
         until_available: Some(Duration::ZERO),
         is_ready: true,
+        down_for: Duration::ZERO,
         is_specified: false,
         has_gate: true,
         pending: None,

@@ -36,6 +36,8 @@ struct Player {
     /// When kubelet is done with what it does.
     due: i64,
     ready_since: Option<i64>,
+    /// When it was made or was last ready.
+    down_since: i64,
     is_stuck: bool,
     /// Counts its changes.
     version: u64,
@@ -60,6 +62,8 @@ struct World {
     planned: Vec<Arc<Pod>>,
     /// Pods are updated in the order of their roles.
     has_roles: bool,
+    /// The last change takes all Pods away, and none of them is ready ever again.
+    ends_at_nothing: bool,
     /// Wanted Pods that we took out of service and that are not available again.
     down: BTreeSet<i32>,
     acts: Acts,
@@ -103,6 +107,7 @@ impl World {
             seen: BTreeMap::new(),
             planned: Vec::new(),
             has_roles: false,
+            ends_at_nothing: false,
             down: BTreeSet::new(),
             acts: Acts::default(),
         }
@@ -125,6 +130,10 @@ impl World {
         Pod {
             until_available: left.map(|left| Duration::from_secs(u64::try_from(left).unwrap_or(0))),
             is_ready: player.ready_since.is_some(),
+            down_for: match player.ready_since {
+                Some(_) => Duration::ZERO,
+                None => Duration::from_secs(u64::try_from(self.time - player.down_since).unwrap_or(0)),
+            },
             ..player.pod.clone()
         }
     }
@@ -294,6 +303,35 @@ impl World {
         Ok(())
     }
 
+    /// With OrderedReady surplus Pods go one at a time, the highest one first.
+    fn goes_alone(&self, ordinal: i32) -> Result<(), String> {
+        let spec = self.spec();
+        if !spec.is_ordered || spec.ordinals.contains(ordinal) {
+            return Ok(());
+        }
+        match self.pods.keys().find(|other| **other > ordinal && !spec.ordinals.contains(**other)) {
+            Some(other) => Err(format!("web-{ordinal} goes before web-{other} is gone")),
+            None => Ok(()),
+        }
+    }
+
+    /// None of the Pods is wanted any more, all are on the newest template, and with that they never get ready.
+    fn all_break_and_go(&mut self) -> String {
+        let (version, revision) = (self.version, self.update_revision());
+        self.bad.insert(version);
+        self.fields["replicas"] = json!(0);
+        for player in self.pods.values_mut() {
+            player.pod.revision.clone_from(&revision);
+            (player.ready_since, player.down_since, player.is_stuck) = (None, self.time, false);
+            player.version += 1;
+        }
+        let stay = self.pods.values().filter(|player| !player.pod.is_terminating && !player.pod.is_finished);
+        if stay.count() > 1 {
+            self.acts.note("several broken surplus Pods");
+        }
+        format!("replicas: 0, and template {version} never gets ready")
+    }
+
     /// A Pod leaves its revision for an update: the partition allows it.
     fn leaves_revision(&mut self, ordinal: i32) -> Result<(), String> {
         let spec = self.spec();
@@ -341,6 +379,7 @@ impl World {
             Action::Change { pod, change } => self.change(pod, change)?,
             Action::Delete { pod } => {
                 let ordinal = Self::ordinal(pod);
+                self.goes_alone(ordinal)?;
                 self.comes_in_turn(ordinal)?;
                 self.take_down(ordinal)?;
                 if self.pods[&ordinal].pod.state != State::PreparingDelete {
@@ -396,7 +435,7 @@ impl World {
                 let player = self.pods.get_mut(&ordinal).unwrap();
                 player.pod.revision = spec.revision.clone();
                 player.pod.state = State::Updating;
-                (player.ready_since, player.due) = (None, self.time + 2);
+                (player.ready_since, player.down_since, player.due) = (None, self.time, self.time + 2);
             }
         }
         Ok(())
@@ -440,7 +479,8 @@ impl World {
             labels: serde_json::from_value(labels).unwrap(),
             ..pod(ordinal)
         };
-        self.pods.insert(ordinal, Player { pod, due: self.time + 2, ready_since: None, is_stuck: false, version: 0 });
+        let (down_since, due) = (self.time, self.time + 2);
+        self.pods.insert(ordinal, Player { pod, due, ready_since: None, down_since, is_stuck: false, version: 0 });
         Ok(creation(made))
     }
 
@@ -524,10 +564,10 @@ impl World {
         let time = self.time;
         let player = self.pods.get_mut(&ordinal).unwrap();
         match what {
-            0 => (player.ready_since, player.due) = (None, time + 20),
+            0 => (player.ready_since, player.down_since, player.due) = (None, time, time + 20),
             1 => player.is_stuck = true,
             2 if !player.pod.is_terminating => {
-                (player.pod.is_finished, player.ready_since) = (true, None);
+                (player.pod.is_finished, player.ready_since, player.down_since) = (true, None, time);
                 self.acts.note("finished Pods");
             }
             3 => {
@@ -602,6 +642,9 @@ impl Driver for World {
 
     async fn make_possible(&mut self) -> Result<String, String> {
         (self.queue, self.candidates, self.is_dirty) = (VecDeque::new(), Plan::default(), true);
+        if self.ends_at_nothing {
+            return Ok(self.all_break_and_go());
+        }
         self.version += 1;
         for (field, value) in [("partition", json!(0)), ("paused", json!(false)), ("onDelete", json!(false))] {
             self.fields[field] = value;
@@ -672,6 +715,11 @@ impl Model for Plain {
     }
 }
 
+fn hooks() -> serde_json::Value {
+    let hook = Hook { labels_handler: [(HOLD.to_owned(), "true".to_owned())].into(), ..Hook::default() };
+    json!({"preDelete": hook, "inPlaceUpdate": hook})
+}
+
 #[test]
 fn simulation_of_stateful_set_plans() {
     let acts = liveness::seeds(400, "simulation_of_stateful_set_plans", |seed| {
@@ -682,8 +730,7 @@ fn simulation_of_stateful_set_plans() {
             world.fields["order"] = json!([]);
         }
         if seed % 4 < 2 {
-            let hook = Hook { labels_handler: [(HOLD.to_owned(), "true".to_owned())].into(), ..Hook::default() };
-            world.fields["lifecycle"] = json!({"preDelete": hook, "inPlaceUpdate": hook});
+            world.fields["lifecycle"] = hooks();
         }
         let limits = Limits { changes: 30, ..Limits::default() };
         liveness::at_once(liveness::run(seed, &limits, &mut world, &mut Plain))?;
@@ -702,4 +749,21 @@ fn simulation_of_stateful_set_plans() {
         ("in strict order", 20),
         ("claims that went", 5),
     ]);
+}
+
+/// The built-in set deletes none of several such Pods, ever.
+#[test]
+fn simulation_of_ordered_stateful_sets_whose_pods_are_never_ready_and_not_wanted_any_more() {
+    let name = "simulation_of_ordered_stateful_sets_whose_pods_are_never_ready_and_not_wanted_any_more";
+    let acts = liveness::long_seeds(60, 4, name, |seed| {
+        let mut world = World::new();
+        world.ends_at_nothing = true;
+        world.fields["ordered"] = json!(true);
+        if seed % 4 < 2 {
+            world.fields["lifecycle"] = hooks();
+        }
+        liveness::at_once(liveness::run(seed, &Limits::default(), &mut world, &mut Plain))?;
+        Ok(world.acts)
+    });
+    acts.require(&[("several broken surplus Pods", 10)]);
 }
