@@ -141,7 +141,7 @@ async fn a_surge_has_the_new_pod_beside_the_old_one_and_a_host_port_is_explained
             t.patch(DAEMON_SET, "taken", json!({ "spec": { "template": template } })).await?;
             let told = |set: &Value| {
                 let mut conditions = set.array("/status/conditions").iter();
-                conditions.any(|c| c.text("/type") == "Reconciling" && c.text("/message").contains("host port"))
+                conditions.any(|c| c.text("/type") == "Stalled" && c.text("/message").contains("host port"))
             };
             t.wait_for(DAEMON_SET, "taken", "to tell of the host port", PATIENCE, told).await?;
             let mut left = pods(t, "taken").await?;

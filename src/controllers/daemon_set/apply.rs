@@ -15,7 +15,7 @@ use crate::{
     domain::kinds::daemon_set::{
         away::Departure,
         make,
-        plan::{Action, Candidate, Outline, Plan, Remember, Turn},
+        plan::{Action, Candidate, Outline, Plan, Turn},
     },
     k8s::pod::PodView,
     runtime::{
@@ -246,8 +246,8 @@ impl Controller {
             Action::Create { node, not_ready_since } => {
                 return self.create(job, resolved, seen, (node, *not_ready_since)).await.map(Tried::of);
             }
-            Action::Delete { pod, remember } => {
-                let act = async |view: &PodView| self.delete(job, view, remember).await;
+            Action::Delete { pod, failed_on } => {
+                let act = async |view: &PodView| self.delete(job, view, failed_on.as_deref()).await;
                 return self.common.with_pod(seen.views.get(pod), asked, act).await;
             }
             Action::Relabel { pod } => {
@@ -275,9 +275,9 @@ impl Controller {
         }
     }
 
-    /// False: it stays, its hook has taken hold of it again.
-    async fn delete(&self, job: &Job, view: &PodView, remember: &Remember) -> kube::Result<bool> {
-        if let Remember::Failure(node) = remember {
+    /// Deletes a Pod; `failed_on` is the node on which it has failed. False: it stays, its hook has taken hold of it again.
+    async fn delete(&self, job: &Job, view: &PodView, failed_on: Option<&str>) -> kube::Result<bool> {
+        if let Some(node) = failed_on {
             let message = format!(
                 "Found failed daemon pod {}/{} on node {node}, will try to kill it",
                 view.namespace(),
@@ -295,7 +295,7 @@ impl Controller {
                 self.leave_name(&job.key, &job.spec, view);
                 self.common.memories.with(&job.key, |memory| {
                     memory.departures.insert(node.to_owned(), Departure::Otherwise);
-                    if let Remember::Failure(node) = remember {
+                    if let Some(node) = failed_on {
                         memory.failures.1.note(node, now);
                     }
                 });

@@ -13,7 +13,6 @@ use crate::{
     controllers::pod_set::BUILT_IN_PAUSE,
     domain::{
         kinds::daemon_set::{pass, plan::Action, pod::Node},
-        pod::inplace::Allowed,
         workload::owner::OwnerRef,
     },
     k8s::node::NodeView,
@@ -28,16 +27,15 @@ const AT_ONCE: usize = 16;
 impl Controller {
     /// How old the look for the built-in DaemonSet may be when a pass begins. The passes of a large set look earlier than a
     /// node that comes would have to: its Pod seldom waits for that.
-    pub(super) fn first_pause(&self, job: &Job) -> Duration {
-        let pause = self.common.first_pause(&job.key, &job.set.metadata);
-        if self.common.pause(&job.key).is_zero() { pause } else { pause.min(BUILT_IN_PAUSE / 2) }
+    pub(super) fn max_look_age(&self, job: &Job) -> Duration {
+        let max_age = self.common.max_look_age(&job.key, &job.set.metadata);
+        if self.common.is_large(&job.key) { max_age.min(BUILT_IN_PAUSE / 2) } else { max_age }
     }
 
     /// Makes the Pods that a node lacks. What fails is done by the passes, with their back-off.
     pub(super) async fn node_arrives(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(node) = self.context.nodes.get(&key.name) else { return Ok(Requeue::Await) };
-        let sets =
-            self.sets.list().into_iter().filter(|set| !self.common.pause(&ObjectKey::of(set.as_ref())).is_zero());
+        let sets = self.sets.list().into_iter().filter(|set| self.common.is_large(&ObjectKey::of(set.as_ref())));
         let serve = |set: Arc<DaemonSet>| {
             let node = &node;
             async move { self.serve_node(set, node).await }
@@ -65,7 +63,7 @@ impl Controller {
         if !seen.nodes.iter().any(|node| node.fit.should_run) || !seen.pods.is_empty() {
             return true;
         }
-        let plan = pass::plan(&self.observed(&job, &resolved, &seen, Allowed::default()));
+        let plan = pass::plan(&self.observed(&job, &resolved, &seen, None));
         for action in plan.actions {
             let Action::Create { node, not_ready_since } = action else { continue };
             if self.aside(&job, BUILT_IN_PAUSE).await.is_some() {

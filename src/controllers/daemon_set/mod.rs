@@ -34,7 +34,7 @@ use crate::{
         kinds::daemon_set::{
             away::Departures,
             pass,
-            plan::{Action, Outage, Turn},
+            plan::{Outage, Turn},
             pod::Node,
             spec::{Invalid, Spec},
         },
@@ -232,7 +232,7 @@ impl Controller {
             };
             let (before, now) = (seen(old), seen(new));
             if before != now {
-                let is_large = !self.common.pause(&key).is_zero();
+                let is_large = self.common.is_large(&key);
                 has_large |= is_large;
                 match is_large && (old.is_none() || becomes_eligible(before.as_ref(), now.as_ref())) {
                     // Its Pod is made by `node_arrives`.
@@ -307,7 +307,7 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, self.first_pause(&job)).await {
+        if let Some(aside) = self.aside(&job, self.max_look_age(&job)).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
@@ -328,26 +328,20 @@ impl Controller {
                 }
                 (read, Some(allowed))
             }
-            // Nothing is updated on a guess; what is missing is made all the same.
             Err(error) => {
                 pass.note(Err(error));
                 (resolved, None)
             }
         };
         pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
-        let mut plan = pass::plan(&self.observed(&job, &resolved, &seen, allowed.unwrap_or_default()));
-        if allowed.is_none() {
-            plan.candidates.clear();
-            // How many are to be made depends on how many are updated.
-            plan.actions.retain(|action| !job.spec.partitioned_scaling || !matches!(action, Action::Create { .. }));
-        }
+        let plan = pass::plan(&self.observed(&job, &resolved, &seen, allowed));
         // The last look for it may be some time ago.
-        if (!plan.actions.is_empty() || !plan.candidates.is_empty())
+        if !plan.is_idle()
             && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
         {
             return self.step_aside(&job, aside).await;
         }
-        let is_at_rest = plan.actions.is_empty() && plan.candidates.is_empty();
+        let is_at_rest = plan.is_idle();
         self.common.memories.with(key, |memory| memory.common.is_at_rest = is_at_rest);
         self.report_not_in_place(&job, &plan);
         let of = (&job.spec.selector, &job.spec.template);

@@ -237,8 +237,8 @@ impl Controller {
     }
 
     /// Why nothing may be made or deleted: with a built-in DaemonSet every node would have two Pods.
-    pub(super) async fn aside(&self, job: &Job, pause: Duration) -> Option<Aside> {
-        self.common.aside(&job.key, (&job.spec.selector, &job.spec.template), pause).await
+    pub(super) async fn aside(&self, job: &Job, max_age: Duration) -> Option<Aside> {
+        self.common.aside(&job.key, (&job.spec.selector, &job.spec.template), max_age).await
     }
 
     /// Finds out the revision, and makes a new one for a new template. Nothing is read while the status says that the spec
@@ -339,7 +339,7 @@ impl Controller {
         job: &'a Job,
         resolved: &'a Resolved,
         seen: &'a Seen,
-        allowed: Allowed,
+        allowed: Option<Allowed>,
     ) -> Observed<'a> {
         let revisions = resolved.revisions.all();
         Observed {

@@ -18,7 +18,6 @@ use crate::{
             spec::Spec,
             status::{self, Counts},
         },
-        pod::inplace::Allowed,
         workload::{
             conditions::{self, FAILED_CREATE, FAILED_UPDATE},
             status::Progress,
@@ -90,7 +89,7 @@ impl Controller {
         left: &Left,
         pass: &Pass,
     ) -> kube::Result<Option<Duration>> {
-        let observed = self.observed(job, resolved, seen, Allowed::default());
+        let observed = self.observed(job, resolved, seen, None);
         let counts = status::counts(&observed);
         let mut plan = left.plan.clone();
         if let Some(wait) = pass.kept() {
@@ -132,10 +131,14 @@ impl Controller {
 
     async fn record_without_revision(&self, job: &Job, progress: &Progress, failure: Option<&str>) -> kube::Result<()> {
         let (recorded, resolved) = (job.set.status.clone().unwrap_or_default(), Resolved::recorded(job));
+        // Pods count as updated by the revision of an earlier generation: nobody has found out yet which one this one has.
+        let is_waiting = matches!(progress, Progress::Waiting { .. });
+        let observed_generation = if is_waiting { recorded.observed_generation } else { job.generation() };
         let seen = self.see(job, &resolved);
-        let counts = status::counts(&self.observed(job, &resolved, &seen, Allowed::default()));
+        let counts = status::counts(&self.observed(job, &resolved, &seen, None));
         let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, failure)];
         let wanted = DaemonSetStatus {
+            observed_generation,
             collision_count: Some(recorded.collision_count.unwrap_or(0)),
             conditions: conditions::merged(&recorded.conditions, progress, failures, clock::now()),
             update_revision: recorded.update_revision.clone(),

@@ -18,7 +18,7 @@ use crate::{
         tests::recorded::{self, Left},
     },
     domain::kinds::daemon_set::{
-        plan::{self, Candidate, Remember},
+        plan::{self, Action, Candidate},
         room::{Charge, Room},
     },
     runtime::{fake_api, lock},
@@ -745,7 +745,7 @@ async fn a_burst_that_could_not_be_used_is_tried_again_after_a_pause() {
 #[test]
 fn a_step_that_was_refused_gives_back_its_room_and_its_place_in_the_burst() {
     let candidate = |pod: &str| Candidate {
-        action: Action::Delete { pod: pod.into(), remember: Remember::Nothing },
+        action: Action::Delete { pod: pod.into(), failed_on: None },
         charge: Charge::Available,
         zone: String::new(),
     };
@@ -823,6 +823,63 @@ async fn a_set_that_cannot_be_followed_is_read_once_and_its_pods_stay() {
     let set = world.controller.sets.get(&ObjectKey::new("ns", "agent")).unwrap();
     let read = || world.controller.spec(&ObjectKey::new("ns", "agent"), &set);
     assert!(read().is_err() && read() == read());
+}
+
+/// It was stored while admission was away.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_cannot_be_read_about_nodes_takes_no_pod_away() {
+    let near = json!([{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["1"]}]}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": near}});
+    for (what, spec, field) in [
+        ("an unknown operator", json!({"affinity": {"nodeAffinity": required}}), "matchExpressions[0].operator: "),
+        ("a selector with a number", json!({"nodeSelector": {"zone": 1}}), "spec.template.spec.nodeSelector[zone]: "),
+        ("no toleration", json!({"tolerations": ["dedicated"]}), "spec.template.spec.tolerations[0]: "),
+    ] {
+        let world = World::with_nodes(&["a"]);
+        let dedicated = json!([{"key": "dedicated", "effect": "NoExecute"}]);
+        world.node("b", json!({"metadata": {"labels": {"zone": "1"}}, "spec": {"taints": dedicated}}));
+        world.apply(json!({"template": {"spec": {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}}}));
+        world.settle().await;
+        world.sent();
+        world.apply(json!({"template": {"spec": spec}}));
+        world.settle().await;
+        assert_eq!(world.sent(), Vec::<String>::new(), "{what}");
+        let (reason, message) = world.condition("Stalled").unwrap();
+        assert_eq!(reason, "InvalidSpec", "{what}");
+        assert!(message.contains(field), "{what}: {message}");
+        world.everywhere("i:1", &["a", "b"]);
+    }
+}
+
+/// Who asks how far the update is would hear of the one before.
+#[tokio::test(start_paused = true)]
+async fn a_generation_whose_revision_is_not_found_out_yet_is_not_said_to_be_observed() {
+    for (what, reason) in [
+        ("the built-in one cannot be read", "BuiltInDaemonSetUnknown"),
+        ("revisions cannot be read", "RevisionUnknown"),
+        ("no revision can be made", "RevisionUnknown"),
+    ] {
+        let world = World::with_nodes(&["a"]);
+        world.apply(json!({}));
+        world.settle().await;
+        let before = world.status();
+        assert_eq!((&before["observedGeneration"], &before["updatedNumberScheduled"]), (&json!(1), &json!(1)));
+        world.image("i:2");
+        match what {
+            "the built-in one cannot be read" => lock(&world.server).unreadable.push(BUILT_IN),
+            "revisions cannot be read" => lock(&world.server).unreadable.push(REVISIONS.trim_end_matches('/')),
+            _ => lock(&world.server).faults.push_back(Fault::Error(403)),
+        }
+        world.pass().await.unwrap_err();
+        assert_eq!(world.condition("Reconciling").unwrap().0, reason, "{what}");
+        for field in ["observedGeneration", "updateRevision", "daemonSetHash"] {
+            assert_eq!(world.status()[field], before[field], "{what}: {field}");
+        }
+        lock(&world.server).unreadable.clear();
+        world.settle().await;
+        world.everywhere("i:2", &["a"]);
+        assert_eq!(world.status()["observedGeneration"], 2, "{what}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -1465,6 +1522,29 @@ async fn on_a_cordoned_node_a_pod_is_updated_and_one_that_a_user_deletes_comes_b
     without.take_away("a");
     without.settle().await;
     without.everywhere("i:1", &["a"]);
+}
+
+/// Nothing is left then that tells this from an eviction.
+#[tokio::test(start_paused = true)]
+async fn a_cordoned_node_whose_pod_was_replaced_by_a_manager_that_ended_gets_its_pod_when_it_is_uncordoned() {
+    let world = staying_away().await;
+    world.node("b", cordoned(true));
+    world.image("i:2");
+    for _ in 0..40 {
+        let _ = world.pass().await;
+        if !world.pods().iter().any(|pod| pod["spec"]["nodeName"] == "b") {
+            break;
+        }
+        world.play();
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    assert_eq!(world.pods().len(), 2, "the old one is gone, and the next one is not made yet");
+    world.controller.common.forget();
+    world.settle().await;
+    world.everywhere("i:2", &["a", "c"]);
+    world.node("b", cordoned(false));
+    world.settle().await;
+    world.everywhere("i:2", &["a", "b", "c"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -129,10 +129,10 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
 
     /// Why a set steps aside: a built-in object of the same kind and name selects its Pods, or the other way round, and both
     /// would make and delete them; or nobody can say whether that is so. None: it goes on. Nothing is read while no such
-    /// object was there less than `pause` ago.
-    pub async fn aside(&self, key: &ObjectKey, of: (&LabelSelector, &Value), pause: Duration) -> Option<Aside> {
+    /// object was there less than `max_age` ago.
+    pub async fn aside(&self, key: &ObjectKey, of: (&LabelSelector, &Value), max_age: Duration) -> Option<Aside> {
         let now = clock::now().mono;
-        if self.with(key, |memory| memory.alone).is_some_and(|since| now.saturating_sub(since) < pause) {
+        if self.with(key, |memory| memory.alone).is_some_and(|since| now.saturating_sub(since) < max_age) {
             return None;
         }
         let (kind, name) = (self.kind.0, &key.name);
@@ -162,7 +162,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     }
 
     /// How old the look for that object may be when a pass begins: one that searches for Pods to adopt needs a new look.
-    pub fn first_pause(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
+    pub fn max_look_age(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
         let generation = set.generation;
         let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
         if was_searched { BUILT_IN_PAUSE } else { Duration::ZERO }

@@ -121,8 +121,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         Progress::Waiting { reason: "Terminating".into(), message }
     }
 
-    /// How many Pods a set has, or is to have: the more there are, the longer the next pass waits for further news.
-    pub fn pause(&self, key: &ObjectKey) -> Duration {
+    /// How long the next pass of a set waits for further events; zero below 100 Pods.
+    pub(super) fn batch_delay(&self, key: &ObjectKey) -> Duration {
         crate::runtime::wake::pause(self.with(key, |memory| memory.pods))
+    }
+
+    /// Whether passes of a set wait for further events, and what cannot wait is done beside them.
+    pub fn is_large(&self, key: &ObjectKey) -> bool {
+        !self.batch_delay(key).is_zero()
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct By {
 impl<M: Default + AsMut<Common>> PodSets<M> {
     /// Whether Pods of a set are refreshed one by one beside its passes, which is remembered.
     pub(super) fn refreshes_singly(&self, key: &ObjectKey, together: &Together<'_>) -> bool {
-        let is_large = together.for_all && !self.pause(key).is_zero();
+        let is_large = together.for_all && self.is_large(key);
         let by = is_large.then(|| {
             Arc::new(By {
                 generation: together.generation,
@@ -65,13 +65,13 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     /// A pass looks at every Pod: the more there are, the longer the next one waits for further news. What has changed of
     /// one Pod is looked at by itself meanwhile. While a set is at rest, a Pod that works changes nothing but the status.
     pub fn wake(&self, queue: &Queue<ObjectKey>, key: &ObjectKey, pod: Option<&Arc<PodView>>) {
-        let pause = self.pause(key);
-        if pause.is_zero() {
+        let delay = self.batch_delay(key);
+        if delay.is_zero() {
             return queue.add(key.clone());
         }
         match pod {
             Some(pod) if pod.is_active() => self.wake_for_status(queue, key),
-            _ => queue.add_after(key.clone(), pause),
+            _ => queue.add_after(key.clone(), delay),
         }
         if let Some(pod) = pod.filter(|pod| pod.is_active() && !refresh::is_at_rest(pod)) {
             self.pod_queue.add(ObjectKey::of(pod.as_ref()));
@@ -81,7 +81,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     /// The same, for what changes the status alone while the set is at rest.
     pub fn wake_for_status(&self, queue: &Queue<ObjectKey>, key: &ObjectKey) {
         let factor = if self.with(key, |memory| memory.is_at_rest) { AT_REST } else { 1 };
-        queue.add_after(key.clone(), self.pause(key) * factor);
+        queue.add_after(key.clone(), self.batch_delay(key) * factor);
     }
 
     /// Opens the gates of one Pod and moves its state on, if that can be said from what the stores hold. Everything else

@@ -78,15 +78,7 @@ impl Pass {
             if leaves_room(&tried) {
                 plan.give_back(&candidate);
             }
-            match tried {
-                Ok(Tried::Done) => self.common.again = true,
-                Ok(Tried::Nothing) => self.common.look_after(Some(AFTER_CONFLICT)),
-                Ok(Tried::Refused | Tried::Undecided) => {}
-                Err(error) => match P::creates(&candidate) {
-                    Some(what) => self.failed_to_create(&what, error),
-                    None => self.note(Err(error)),
-                },
-            }
+            self.note_tried(P::creates(&candidate).as_deref(), tried);
         }
         if is_over { Vec::new() } else { plan.wave() }
     }
@@ -96,20 +88,21 @@ impl Pass {
     pub fn note_all(&mut self, tried: impl IntoIterator<Item = (AboutStep, kube::Result<Tried>)>) -> bool {
         let mut unsure = false;
         for (AboutStep { creates, takes_out }, tried) in tried {
-            match tried {
-                Ok(Tried::Done) => self.common.again = true,
-                Ok(Tried::Nothing) => self.common.look_after(Some(AFTER_CONFLICT)),
-                Ok(Tried::Refused | Tried::Undecided) => {}
-                Err(error) => {
-                    unsure |= takes_out && !is_refusal(&error);
-                    match creates {
-                        Some(what) => self.failed_to_create(what, error),
-                        None => self.note(Err(error)),
-                    }
-                }
-            }
+            unsure |= takes_out && tried.as_ref().is_err_and(|error| !is_refusal(error));
+            self.note_tried(creates, tried);
         }
         unsure
+    }
+
+    /// Takes note of what came of one step; `creates` is what it was to create, in words.
+    fn note_tried(&mut self, creates: Option<&str>, tried: kube::Result<Tried>) {
+        match (tried, creates) {
+            (Ok(Tried::Done), _) => self.common.again = true,
+            (Ok(Tried::Nothing), _) => self.common.look_after(Some(AFTER_CONFLICT)),
+            (Ok(Tried::Refused | Tried::Undecided), _) => {}
+            (Err(error), Some(what)) => self.failed_to_create(what, error),
+            (Err(error), None) => self.note(Err(error)),
+        }
     }
 }
 

@@ -11,6 +11,9 @@ pub const MOST: usize = 1_000;
 
 const AFFINITY: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
+/// The field of a node that can be selected by.
+const NODE_NAME: &str = "metadata.name";
+
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
 
@@ -66,7 +69,7 @@ impl Placement {
             node_name: spec.get("nodeName").and_then(text),
             labels: selector.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
             terms,
-            // One that cannot be read tolerates nothing: admission refuses it.
+            // One that cannot be read tolerates nothing: see `unreadable`.
             tolerations: tolerations.filter_map(|value| serde::Deserialize::deserialize(value).ok()).collect(),
         }
     }
@@ -100,7 +103,7 @@ impl Term {
     fn matches(&self, name: &str, labels: &Labels) -> bool {
         !(self.labels.is_empty() && self.fields.is_empty())
             && self.labels.iter().all(|requirement| requirement.matches(labels.get(&requirement.key)))
-            && self.fields.iter().all(|field| field.key == "metadata.name" && field.matches(Some(name)))
+            && self.fields.iter().all(|field| field.key == NODE_NAME && field.matches(Some(name)))
     }
 }
 
@@ -127,12 +130,14 @@ impl Requirement {
             "DoesNotExist" => value.is_none(),
             "Gt" => compared() == Some(std::cmp::Ordering::Greater),
             "Lt" => compared() == Some(std::cmp::Ordering::Less),
-            // Admission refuses others; nothing is known to match them.
+            // Nothing is known to match others: see `unreadable`.
             _ => false,
         }
     }
 }
 
+/// As the scheduler does it: an effect that is not known is that of no taint, and an operator that is not known tolerates
+/// nothing.
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let empty = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
     let is = |text: &Option<String>, wanted: &str| text.as_deref() == Some(wanted);
@@ -145,6 +150,86 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
             Some("Exists") => true,
             Some(_) => false,
         }
+}
+
+/// A field of a Pod's spec, and what is wrong with it.
+type Wrong = (String, String);
+
+/// What a template says about nodes that cannot be read, if there is such a thing: the field, and what is wrong with it. The
+/// API server refuses that, so it is in no template that admission has seen; it may not count as one that matches no node.
+pub fn unreadable(template: &Value) -> Option<(String, String)> {
+    let spec = template.get("spec")?;
+    let wrong = wrong_selector(spec).or_else(|| wrong_terms(spec)).or_else(|| wrong_tolerations(spec));
+    wrong.map(|(field, why)| (format!("spec.template.spec.{field}"), why))
+}
+
+/// The API server reads null as an empty value.
+fn wrong_selector(spec: &Value) -> Option<Wrong> {
+    let selector = spec.get("nodeSelector").filter(|selector| !selector.is_null())?;
+    let Some(selector) = selector.as_object() else {
+        return Some(("nodeSelector".into(), "it cannot be read; want labels with their values".into()));
+    };
+    let (key, _) = selector.iter().find(|(_, value)| !value.is_string() && !value.is_null())?;
+    Some((format!("nodeSelector[{key}]"), "it cannot be read; want a string".into()))
+}
+
+fn wrong_terms(spec: &Value) -> Option<Wrong> {
+    let required = spec.pointer(AFFINITY).filter(|required| !required.is_null())?;
+    let at = format!("{}.nodeSelectorTerms", AFFINITY.trim_start_matches('/').replace('/', "."));
+    let terms = required.get("nodeSelectorTerms").and_then(Value::as_array).filter(|terms| !terms.is_empty());
+    let Some(terms) = terms else { return Some((at, "it cannot be read; want a list of one term or more".into())) };
+    terms.iter().enumerate().find_map(|(index, term)| {
+        let (field, why) = wrong_term(term)?;
+        Some((format!("{at}[{index}]{field}"), why))
+    })
+}
+
+fn wrong_term(term: &Value) -> Option<Wrong> {
+    if !term.is_object() && !term.is_null() {
+        return Some((String::new(), "it cannot be read; want matchExpressions or matchFields".into()));
+    }
+    ["matchExpressions", "matchFields"].into_iter().find_map(|name| {
+        let list = term.get(name).filter(|list| !list.is_null())?;
+        let Some(list) = list.as_array() else {
+            return Some((format!(".{name}"), "it cannot be read; want a list".into()));
+        };
+        list.iter().enumerate().find_map(|(index, requirement)| {
+            let (field, why) = wrong_requirement(requirement, name == "matchFields")?;
+            Some((format!(".{name}[{index}].{field}"), why))
+        })
+    })
+}
+
+/// The member that is wrong, and why.
+fn wrong_requirement(requirement: &Value, is_of_field: bool) -> Option<(&'static str, String)> {
+    let text = |member: &str| requirement.get(member).and_then(Value::as_str).unwrap_or_default();
+    let (key, operator) = (text("key"), text("operator"));
+    if key.is_empty() {
+        return Some(("key", "it cannot be read; want the key of a label, or a field".into()));
+    }
+    if is_of_field && key != NODE_NAME {
+        return Some(("key", format!("{key:?} is not known; want {NODE_NAME}")));
+    }
+    let values = requirement.get("values").filter(|values| !values.is_null());
+    let none = Vec::new();
+    let values = values.map_or(Some(&none), Value::as_array).filter(|values| values.iter().all(Value::is_string));
+    let Some(values) = values else { return Some(("values", "it cannot be read; want a list of strings".into())) };
+    match (operator, values.len()) {
+        ("In" | "NotIn", 1..) | ("Exists" | "DoesNotExist", _) | ("Gt" | "Lt", 1) => None,
+        ("In" | "NotIn", _) => Some(("values", format!("it is empty; want one value or more for {operator}"))),
+        ("Gt" | "Lt", number) => Some(("values", format!("it has {number} entries; want one value for {operator}"))),
+        _ => Some(("operator", format!("{operator:?} is not known; want In, NotIn, Exists, DoesNotExist, Gt or Lt"))),
+    }
+}
+
+fn wrong_tolerations(spec: &Value) -> Option<Wrong> {
+    let tolerations = spec.get("tolerations").filter(|tolerations| !tolerations.is_null())?;
+    let Some(tolerations) = tolerations.as_array() else {
+        return Some(("tolerations".into(), "it cannot be read; want a list".into()));
+    };
+    let is_read = |toleration: &Value| <Toleration as serde::Deserialize>::deserialize(toleration).is_ok();
+    let index = tolerations.iter().position(|toleration| !is_read(toleration))?;
+    Some((format!("tolerations[{index}]"), "it cannot be read; want a toleration".into()))
 }
 
 /// What a template says about nodes that is more than [`MOST`]: the field, and why it is refused.
@@ -242,9 +327,69 @@ mod tests {
             (json!({"operator": "Equal", "value": "db"}), STAYS),
             (json!({"key": "other", "operator": "Exists"}), STAYS),
             (json!({"key": "dedicated", "operator": "Gt", "value": "1"}), STAYS),
+            (json!({"key": "dedicated", "operator": "Sometimes", "value": "db"}), STAYS),
+            (json!({"key": "dedicated", "operator": "Exists", "effect": "Sometimes"}), STAYS),
             (json!("nonsense"), STAYS),
         ] {
             assert_eq!(fit(with(toleration.clone()), &["dedicated=db:NoSchedule"]), want, "{toleration}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_about_nodes_is_named_and_is_not_the_same_as_no_node() {
+        const TERMS: &str = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+        let affinity = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
+        let expression = |requirement: Value| affinity(json!([{}, { "matchExpressions": [requirement] }]));
+        let zone = |operator: Value, values: Value| {
+            let requirement = json!({"key": "zone", "operator": operator, "values": values});
+            expression(requirement)
+        };
+        let field = |key: &str| affinity(json!([{"matchFields": [{"key": key, "operator": "In", "values": ["n"]}]}]));
+        let operators = "is not known; want In, NotIn, Exists, DoesNotExist, Gt or Lt";
+        let of_terms = |rest: &str| format!("{TERMS}{rest}");
+        let of_second = |rest: &str| format!("{TERMS}[1].matchExpressions[0].{rest}");
+        let no_list = "it cannot be read; want a list of one term or more";
+        for (spec, wrong) in [
+            (json!({}), String::new()),
+            (json!({"affinity": "text"}), String::new()),
+            (json!({"nodeSelector": {"zone": "nowhere"}}), String::new()),
+            (json!({"nodeSelector": {"zone": null}}), String::new()),
+            (json!({"nodeSelector": {"zone": 1}}), "nodeSelector[zone]: it cannot be read; want a string".into()),
+            (json!({"nodeSelector": ["a"]}), "nodeSelector: it cannot be read; want labels with their values".into()),
+            (affinity(json!("x")), of_terms(&format!(": {no_list}"))),
+            (affinity(json!([])), of_terms(&format!(": {no_list}"))),
+            (affinity(json!([{}, 3])), of_terms("[1]: it cannot be read; want matchExpressions or matchFields")),
+            (affinity(json!([{"matchFields": {}}])), of_terms("[0].matchFields: it cannot be read; want a list")),
+            (zone(json!("NotIn"), json!(["a"])), String::new()),
+            (zone(json!("Gt"), json!(["many"])), String::new()),
+            (zone(json!("Near"), json!(["a"])), of_second(&format!("operator: \"Near\" {operators}"))),
+            (zone(json!(null), json!(["a"])), of_second(&format!("operator: \"\" {operators}"))),
+            (zone(json!("In"), json!(null)), of_second("values: it is empty; want one value or more for In")),
+            (zone(json!("Lt"), json!(["1", "2"])), of_second("values: it has 2 entries; want one value for Lt")),
+            (zone(json!("In"), json!(["a", 1])), of_second("values: it cannot be read; want a list of strings")),
+            (
+                expression(json!({"operator": "Exists"})),
+                of_second("key: it cannot be read; want the key of a label, or a field"),
+            ),
+            (field("metadata.name"), String::new()),
+            (
+                field("spec.unschedulable"),
+                of_terms("[0].matchFields[0].key: \"spec.unschedulable\" is not known; want metadata.name"),
+            ),
+            (json!({"tolerations": [{"operator": "Sometimes", "effect": "Never"}]}), String::new()),
+            (
+                json!({"tolerations": [{"operator": "Exists"}, "nonsense"]}),
+                "tolerations[1]: it cannot be read; want a toleration".into(),
+            ),
+            (
+                json!({"tolerations": [{"operator": "Exists", "tolerationSeconds": "x"}]}),
+                "tolerations[0]: it cannot be read; want a toleration".into(),
+            ),
+            (json!({"tolerations": {}}), "tolerations: it cannot be read; want a list".into()),
+        ] {
+            let found = unreadable(&json!({ "spec": spec.clone() }));
+            let found = found.map(|(field, why)| format!("{field}: {why}")).unwrap_or_default();
+            assert_eq!(found.trim_start_matches("spec.template.spec."), wrong, "{spec}");
         }
     }
 

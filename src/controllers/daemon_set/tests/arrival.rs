@@ -78,7 +78,7 @@ async fn a_pass_that_looked_before_a_node_was_served_makes_no_second_pod() {
     let resolved = world.controller.resolve(&job).await.unwrap();
     let seen = world.controller.see(&job, &resolved);
     world.controller.node_arrives(&key("new")).await.unwrap();
-    let plan = pass::plan(&world.controller.observed(&job, &resolved, &seen, Allowed::default()));
+    let plan = pass::plan(&world.controller.observed(&job, &resolved, &seen, Some(Allowed::default())));
     assert_eq!(plan.actions.len(), 1, "it saw no Pod");
     world.controller.carry_out(&job, &resolved, &seen, plan, &mut Pass::default()).await;
     assert_eq!(world.pods().len(), 101);

@@ -2,11 +2,12 @@
 //! have none.
 
 use super::{
-    plan::{Action, Observed, Plan, Remember, Slot, Turn, leave},
+    plan::{Action, Observed, Plan, Slot, Turn, leave},
     pod::Pod,
+    ports::{host_ports, overlap},
     spec::Numbers,
 };
-use crate::k8s::revision;
+use crate::{domain::workload::steps::Wait, k8s::revision};
 
 /// Adds to the plan.
 pub(super) fn keep(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbers, plan: &mut Plan) {
@@ -61,8 +62,7 @@ fn replace_failed(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) -> 
             }
             continue;
         }
-        let remember = Remember::Failure(slot.node.name.clone());
-        match leave(observed.spec, pod, remember) {
+        match leave(observed.spec, pod, Some(slot.node.name.clone())) {
             Some(action) => plan.actions.push(action),
             None => plan.wait("PodHeld", || held(pod, "preDelete")),
         }
@@ -79,7 +79,9 @@ fn keep_pair(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) {
     if new.is_available() || !old.is_serving() {
         remove(observed, old, plan);
     } else if !new.is_bound {
-        plan.wait("PodNotScheduled", || {
+        // The old one keeps its ports until the new one is available.
+        let first = if takes_same_port(observed, old) { &mut plan.impossible } else { &mut plan.wait };
+        Wait::note(first, "PodNotScheduled", || {
             format!(
                 "Pod {} has not been scheduled to node {} beside {}; with maxSurge two Pods must fit on a node, and cannot have the same host port",
                 new.name, new.node, old.name
@@ -88,8 +90,20 @@ fn keep_pair(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) {
     }
 }
 
+/// Whether a Pod of the newest template can never run beside an old one, as far as their templates say: both take the same
+/// port of the node.
+fn takes_same_port(observed: &Observed<'_>, old: &Pod) -> bool {
+    let wanted = host_ports(&observed.spec.template);
+    if wanted.is_empty() || old.is_new {
+        return !wanted.is_empty();
+    }
+    let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, &old.hash));
+    let template = known.and_then(|known| revision::template(&known.data));
+    template.is_some_and(|template| overlap(&wanted, &host_ports(&template)))
+}
+
 fn remove(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) {
-    match leave(observed.spec, pod, Remember::Nothing) {
+    match leave(observed.spec, pod, None) {
         Some(action) => plan.actions.push(action),
         None => plan.wait("PodHeld", || held(pod, "preDelete")),
     }

@@ -33,6 +33,12 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         plan.wait("NodeNotReady", || format!("Node {} is not Ready, and gets its Pod when it is", slot.node.name));
     }
     cut(observed.turns, &mut plan, numbers);
+    if observed.allowed.is_none() {
+        plan.candidates.clear();
+        plan.not_in_place = None;
+        // What is missing is made all the same, unless its number depends on how many Pods are updated.
+        plan.actions.retain(|action| !observed.spec.partitioned_scaling || !matches!(action, Action::Create { .. }));
+    }
     plan
 }
 

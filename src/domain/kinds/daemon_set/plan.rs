@@ -31,7 +31,8 @@ use crate::{
     k8s::time::{Now, sooner},
 };
 
-/// A node that stops being Ready so long after its Pod has become available at the latest was not broken by it.
+/// A Pod is not suspected if its node becomes NotReady later than this, plus minReadySeconds, after the Pod was created or
+/// updated.
 const SUSPECT_SECONDS: i64 = 600;
 
 /// What a pass looks at.
@@ -49,8 +50,8 @@ pub struct Observed<'a> {
     pub update_since: Option<Timestamp>,
     /// The revisions of the set. Read only while Pods are to be updated.
     pub revisions: &'a [KnownRevision],
-    /// Which changes may be made in place.
-    pub allowed: Allowed,
+    /// Which changes may be made in place. None: that, or the revisions, cannot be read now, and nothing is updated on a guess.
+    pub allowed: Option<Allowed>,
     /// Failed Pods of the nodes.
     pub failures: &'a Failures,
     /// What earlier passes have found out about nodes that are not Ready.
@@ -61,8 +62,8 @@ pub struct Observed<'a> {
     pub now: Now,
 }
 
-/// A time at which the update that goes on had not begun yet: when the newest of all revisions was made, if that is known. After
-/// a rollback the revision to get to is an old one, and what came after it was made came long before the rollback.
+/// When the newest revision was created: the current update did not begin earlier. After a rollback the target's own creation
+/// time would be too early. None: that is not known.
 pub fn not_begun_at(revisions: &[KnownRevision]) -> Option<Timestamp> {
     revisions.iter().filter_map(|known| known.created).max()
 }
@@ -114,8 +115,8 @@ pub enum Action {
     Delete {
         /// The Pod.
         pod: String,
-        /// What to remember of its node.
-        remember: Remember,
+        /// The node, if the Pod has failed on it: that is remembered.
+        failed_on: Option<String>,
     },
 }
 
@@ -126,16 +127,6 @@ pub enum Turn {
     Node(String),
     /// To delete this Pod.
     Pod(String),
-}
-
-/// What the deletion of a Pod says about its node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Remember {
-    /// Nothing.
-    #[default]
-    Nothing,
-    /// Its Pod has failed.
-    Failure(String),
 }
 
 impl Action {
@@ -210,12 +201,17 @@ pub struct Outline {
 }
 
 impl Plan {
+    /// Whether nothing is to be done in this pass.
+    pub fn is_idle(&self) -> bool {
+        self.actions.is_empty() && self.candidates.is_empty()
+    }
+
     /// As it was made, before anything of it is done.
     pub fn outline(&self) -> Outline {
         Outline {
             wait: self.wait.clone(),
             impossible: self.impossible.clone(),
-            is_idle: self.actions.is_empty() && self.candidates.is_empty() && !self.is_cut,
+            is_idle: self.is_idle() && !self.is_cut,
             is_held: self.is_held,
         }
     }
@@ -361,10 +357,10 @@ fn most_useful<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<&'a Pod> {
 }
 
 /// Deletes a Pod, or announces that; None while its hook holds it after that.
-pub(super) fn leave(spec: &Spec, pod: &Pod, remember: Remember) -> Option<Action> {
+pub(super) fn leave(spec: &Spec, pod: &Pod, failed_on: Option<String>) -> Option<Action> {
     let name = pod.name.clone();
     match (spec.lifecycle.holds_deletion(pod), &pod.state) {
-        (false, _) => Some(Action::Delete { pod: name, remember }),
+        (false, _) => Some(Action::Delete { pod: name, failed_on }),
         (true, State::PreparingDelete) => None,
         (true, _) => Some(Action::Change { pod: name, change: PodAction::AnnounceDeletion }),
     }

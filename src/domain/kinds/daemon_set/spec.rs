@@ -122,7 +122,7 @@ impl Spec {
         let Some(update_type) = SetUpdateType::parse(&strategy.type_) else {
             return Err(Invalid(format!("spec.updateStrategy.type: {:?} is not known", strategy.type_)));
         };
-        if let Some((field, why)) = excess(&spec.template, strategy.rolling_update.as_ref()) {
+        if let Some((field, why)) = wrong_about_nodes(&spec.template, strategy.rolling_update.as_ref()) {
             return Err(Invalid(format!("{field}: {why}")));
         }
         let mut rolling = Rolling::of(&strategy.rolling_update.clone().unwrap_or_default())?;
@@ -202,11 +202,13 @@ pub fn nodes_kept_old(partition: IntOrPercent, nodes: i32) -> i32 {
     partition.resolve(nodes, Round::Down).clamp(0, nodes.max(0))
 }
 
-/// What a set says about nodes that is too much: the field, and why it is refused.
-fn excess(template: &Value, rolling: Option<&RollingUpdateDaemonSet>) -> Option<(String, String)> {
+/// What a set says about nodes that is too much, or cannot be read: the field, and why it is refused. A template that would
+/// match no node on a guess would take the Pods of all of them away.
+fn wrong_about_nodes(template: &Value, rolling: Option<&RollingUpdateDaemonSet>) -> Option<(String, String)> {
     let selector = rolling.and_then(|rolling| rolling.selector.as_ref());
     let requirements = selector.and_then(|selector| selector.match_expressions.as_ref()).map_or(0, Vec::len);
-    placement::excess(template).or_else(|| excess_of_selector(requirements))
+    let excess = placement::excess(template).or_else(|| excess_of_selector(requirements));
+    excess.or_else(|| placement::unreadable(template))
 }
 
 /// Why `rollingUpdate.selector` with so many requirements is refused, if it is: the field, and why.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     make,
     pass::plan,
-    plan::{Came, Outage, Remember, Turn, not_begun_at},
+    plan::{Came, Observed, Outage, Turn, not_begun_at},
     pod::{Newest, Node, Pod},
     spec::Spec,
     status,
@@ -14,10 +14,10 @@ use super::{
 use crate::{
     api::{apps::daemon_set::DaemonSet, labels},
     domain::{
-        pod::lifecycle::State,
+        pod::{inplace::Allowed, lifecycle::State},
         workload::{owner::OwnerRef, revisions::KnownRevision, status::Progress},
     },
-    k8s::{node::NodeView, pod::PodView},
+    k8s::{node::NodeView, pod::PodView, revision},
 };
 
 pub(crate) mod fixtures;
@@ -109,9 +109,17 @@ fn edge_31_a_partition_of_all_nodes_updates_nothing() {
 }
 
 #[test]
-fn edge_33_edge_34_terminating_pods_are_not_deleted_again_and_stall_nothing() {
+fn edge_33_edge_34_terminating_pods_are_not_deleted_again_and_stall_no_more_than_their_own_place_of_an_update() {
     let all = nodes(&["a", "b", "c"]);
+    let one = [terminating(old("a")), old("b"), pod("c")];
+    let waits = planned(&spec(json!({"maxUnavailable": 1})), &all, &one);
+    let (reason, message) = waits.wait.as_ref().map(|wait| (wait.reason, wait.message.as_str())).unwrap();
+    assert_eq!((reason, message), ("PodTerminating", "Pod o-a is being deleted and has not ended on node a"));
+    assert_eq!(texts(waits), NONE, "decision 37: it takes the only place, as in the built-in DaemonSet");
+    assert_eq!(of(json!({"maxUnavailable": 2}), &all, &one), ["delete o-b"]);
+    assert_eq!(of(json!({"maxSurge": 1}), &all, &one), ["create a", "create b"], "with a surge it takes none");
     let pods = [terminating(old("a")), old("b"), terminating(pod("c"))];
+    assert_eq!(of(json!({"maxUnavailable": 2}), &all, &pods), NONE);
     assert_eq!(
         of(json!({"maxUnavailable": 3}), &all, &pods),
         ["delete o-b"],
@@ -128,9 +136,7 @@ fn edge_35_a_failed_pod_is_replaced_after_its_pause_and_stalls_no_other_node() {
     let mut besides = Besides::default();
     let first = observing(&spec, &all, &pods, &besides, plan);
     assert_eq!(texts(first.clone()), ["delete p-a"]);
-    assert!(
-        matches!(&first.actions[0], super::plan::Action::Delete { remember: Remember::Failure(node), .. } if node == "a")
-    );
+    assert!(matches!(&first.actions[0], super::plan::Action::Delete { failed_on: Some(node), .. } if node == "a"));
     besides.failures.note("a", at(0).mono);
     let held = observing(&spec, &all, &pods, &besides, plan);
     assert_eq!(held.look, Some(std::time::Duration::from_secs(1)));
@@ -290,6 +296,41 @@ fn a_surge_that_cannot_be_scheduled_is_explained() {
 }
 
 #[test]
+fn a_surge_whose_pods_take_the_same_port_of_the_node_is_stalled_and_other_nodes_go_on() {
+    let template = |ports: Value| json!({"spec": {"containers": [{"name": "main", "ports": ports}]}});
+    let (none, eighty) = (json!([]), json!([{"containerPort": 80, "hostPort": 80}]));
+    let other = json!([{"containerPort": 80, "hostPort": 81}]);
+    let marked = specified(Pod { name: "marked".into(), ..pod("a") });
+    let unknown = Pod { hash: "lost".into(), ..old("a") };
+    for (what, was, is, before, is_stalled) in [
+        ("no port", &none, &none, old("a"), false),
+        ("a port that is new", &none, &eighty, old("a"), false),
+        ("another port", &other, &eighty, old("a"), false),
+        ("the same port", &eighty, &eighty, old("a"), true),
+        ("of the same revision", &none, &eighty, marked.clone(), true),
+        ("of the same revision, without a port", &eighty, &none, marked, false),
+        ("of a revision that is gone", &eighty, &eighty, unknown, false),
+    ] {
+        let surging = Spec { template: template(is.clone()), ..spec(json!({"maxSurge": 2})) };
+        let data = revision::data(&template(was.clone()));
+        let revisions = [KnownRevision { name: format!("agent-{OLD}"), data, ..KnownRevision::default() }];
+        let unbound = Pod { is_bound: false, ..unready(pod("a")) };
+        let pods = [before, unbound, old("b")];
+        let (plan, progress) = observing(&surging, &nodes(&["a", "b"]), &pods, &Besides::default(), |observed| {
+            let observed = Observed { revisions: &revisions, ..observed.clone() };
+            let plan = plan(&observed);
+            let progress = status::progress(&observed, &status::counts(&observed), &plan.outline());
+            (plan, progress)
+        });
+        let (found, none) = if is_stalled { (&plan.impossible, &plan.wait) } else { (&plan.wait, &plan.impossible) };
+        assert_eq!(found.as_ref().map(|wait| wait.reason), Some("PodNotScheduled"), "{what}");
+        assert!(none.as_ref().is_none_or(|wait| wait.reason != "PodNotScheduled"), "{what}: {none:?}");
+        assert_eq!(matches!(progress, Progress::Stalled { .. }), is_stalled, "{what}: {progress:?}");
+        assert_eq!(texts(plan), ["create b"], "{what}");
+    }
+}
+
+#[test]
 fn a_rolling_update_takes_available_pods_within_the_limit_and_those_that_are_down_at_once() {
     let all = nodes(&["a", "b", "c", "d"]);
     let old_ones = names(&["a", "b", "c", "d"], old);
@@ -367,6 +408,32 @@ fn pods_are_updated_in_place_where_that_is_possible() {
     let unknown = Pod { hash: "lost".into(), ..old("c") };
     assert_eq!(of(in_place, &all, &[old("a"), gateless, unknown]), ["delete o-c", "delete o-b", "update o-a main=i:2"]);
     assert_eq!(of(json!({}), &nodes(&["a"]), &[old("a")]), ["delete o-a"]);
+}
+
+#[test]
+fn while_it_cannot_be_read_what_may_be_done_in_place_no_pod_is_said_to_be_replaced() {
+    let in_place = spec(json!({"rollingUpdateType": "InPlaceIfPossible"}));
+    let pods = [Pod { has_gate: false, ..old("a") }];
+    let planned = |allowed: Option<Allowed>| {
+        observing(&in_place, &nodes(&["a"]), &pods, &Besides::default(), |observed| {
+            plan(&Observed { allowed, ..observed.clone() })
+        })
+    };
+    let known = planned(Some(Allowed::default()));
+    assert!(known.not_in_place.is_some() && known.candidates.len() == 1, "{known:?}");
+    let unknown = planned(None);
+    assert_eq!((unknown.not_in_place, unknown.candidates), (None, Vec::new()));
+}
+
+#[test]
+fn a_pod_in_a_state_of_a_later_release_stalls_an_update_in_place_and_other_pods_are_updated() {
+    let fields = json!({"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 2});
+    let pods = [old("a"), in_state(old("b"), State::Unknown("Later".into()))];
+    let plan = planned(&spec(fields), &nodes(&["a", "b"]), &pods);
+    let why = plan.impossible.clone().unwrap();
+    let message = "Pod o-b is in lifecycle state \"Later\", which this release does not know";
+    assert_eq!((why.reason, why.message.as_str()), ("FailedUpdatePod", message));
+    assert_eq!(texts(plan), ["update o-a main=i:2"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     keep::held,
-    plan::{Action, Candidate, Observed, Plan, Remember, Slot, leave},
+    plan::{Action, Candidate, Observed, Plan, Slot, leave},
     pod::Pod,
     room::{Charge, Room},
     spec::Numbers,
@@ -15,7 +15,7 @@ use crate::{
             inplace::{self, NotInPlace, UpdateSpec},
             lifecycle::{BeforeUpdate, LifecycleRules as _, State},
         },
-        workload::steps::{self, PodAction},
+        workload::steps::{self, PodAction, Wait},
     },
     k8s::{pod_template::write_as_typed, revision},
 };
@@ -134,16 +134,16 @@ impl Rollout<'_, '_> {
 
     /// What it costs to take a Pod out of service.
     fn charge(&self, slot: &Slot<'_>, pod: &Pod) -> Charge {
-        match () {
-            // A mark of a user does not wait for all others.
-            () if !slot.is_begun() && slot.lost_before(self.observed).is_some() => match pod.is_specified {
-                true => Charge::Available,
-                false => Charge::LostBefore,
-            },
-            () if pod.is_available() => Charge::Available,
-            () if self.has_surge => Charge::Down,
-            () if pod.is_new || pod.is_announced() => Charge::Nothing,
-            () => Charge::Down,
+        let is_lost = !slot.is_begun() && slot.lost_before(self.observed).is_some();
+        // A mark of a user does not wait for all others.
+        if is_lost && !pod.is_specified {
+            Charge::LostBefore
+        } else if is_lost || pod.is_available() {
+            Charge::Available
+        } else if !self.has_surge && (pod.is_new || pod.is_announced()) {
+            Charge::Nothing
+        } else {
+            Charge::Down
         }
     }
 
@@ -156,7 +156,7 @@ impl Rollout<'_, '_> {
             State::PreparingDelete if !spec.lifecycle.deletion_is_final() => {
                 plan.actions.push(Action::Change { pod: pod.name.clone(), change: PodAction::CancelDeletion });
             }
-            State::PreparingDelete => match leave(spec, pod, Remember::Nothing) {
+            State::PreparingDelete => match leave(spec, pod, None) {
                 Some(action) => plan.actions.push(action),
                 None => plan.wait("PodHeld", || held(pod, "preDelete")),
             },
@@ -196,7 +196,7 @@ impl Rollout<'_, '_> {
             }
             return;
         }
-        match leave(self.observed.spec, old, Remember::Nothing) {
+        match leave(self.observed.spec, old, None) {
             Some(action) => plan.candidates.push(Candidate { action, charge, zone }),
             None => plan.wait("PodHeld", || held(old, "preDelete")),
         }
@@ -214,7 +214,7 @@ impl Rollout<'_, '_> {
             // It was to be replaced, and need not be.
             BeforeUpdate::Deletion => return self.take_back(pod, false, plan),
             BeforeUpdate::UnknownState(state) => {
-                return plan.wait("PodNotInService", || {
+                return Wait::note(&mut plan.impossible, "FailedUpdatePod", || {
                     format!("Pod {} is in lifecycle state {state:?}, which this release does not know", pod.name)
                 });
             }
@@ -258,7 +258,7 @@ fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, NotInPlace
     // One of them may have been stored while admission was away, which writes such members: they say nothing.
     let mut new = observed.spec.template.clone();
     [&mut old, &mut new].into_iter().for_each(write_as_typed);
-    inplace::spec_between(&old, &new, observed.update, observed.allowed)
+    inplace::spec_between(&old, &new, observed.update, observed.allowed.unwrap_or_default())
 }
 
 fn wait_for(pod: &Pod, plan: &mut Plan) {

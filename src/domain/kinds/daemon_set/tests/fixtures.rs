@@ -202,7 +202,7 @@ pub(crate) fn observing<R>(
         update: NEW,
         update_since: Some(time(-10)),
         revisions: &revisions,
-        allowed: Allowed::default(),
+        allowed: Some(Allowed::default()),
         failures: &besides.failures,
         outages: &besides.outages,
         turns: &besides.turns,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::{
     pass::plan,
-    plan::{Action, Observed, Outage, Remember},
+    plan::{Action, Observed, Outage},
     pod::{self, Node, Pod},
     spec::Spec,
 };
@@ -239,7 +239,7 @@ impl World {
             update: &revision,
             update_since: Some(time(self.templates.last().unwrap().1)),
             revisions: &self.revisions,
-            allowed: Allowed::default(),
+            allowed: Some(Allowed::default()),
             failures: &self.failures,
             outages: &self.outages,
             turns: &Turns::default(),
@@ -282,11 +282,10 @@ impl World {
                 };
                 self.pods.push(Played { pod: new, ready_at: None, works: false });
             }
-            Action::Delete { pod, remember } => {
+            Action::Delete { pod, failed_on } => {
                 let at = self.position(&pod);
-                match remember {
-                    Remember::Nothing => {}
-                    Remember::Failure(node) => self.failures.note(&node, super::fixtures::at(self.now).mono),
+                if let Some(node) = failed_on {
+                    self.failures.note(&node, super::fixtures::at(self.now).mono);
                 }
                 if is_update {
                     self.note_taken(at, revision);
