@@ -136,9 +136,10 @@ fn count(job: &UnitedJob, child: &ChildSeen, pods: &[Arc<PodView>], update: &str
         seen.updated += i32::from(is_updated);
         seen.updated_ready += i32::from(is_updated && is_ready);
         seen.updated_available += i32::from(is_updated && is_on_template && is_available);
-        if is_available && job.spec.template.kind.has_ordinals() {
+        if is_ready && job.spec.template.kind.has_ordinals() {
             let ordinal = pod.name().rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse::<i32>().ok());
-            seen.available_ordinals.extend(ordinal);
+            seen.ready_ordinals.extend(ordinal);
+            seen.available_ordinals.extend(ordinal.filter(|_| is_available));
         }
         if let Some(left) = left.filter(|left| !left.is_zero()) {
             sooner(&mut seen.until_available, left);

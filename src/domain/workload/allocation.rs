@@ -19,6 +19,9 @@ pub struct AllocationSubset {
     pub current: i32,
     /// How many of them are ready. [`AllocationMode::Adaptive`] does not move them.
     pub ready: i32,
+    /// How many that are not ready stay with those: a StatefulSet gives up its highest ordinals, whether the ones below are ready
+    /// or not. [`AllocationMode::Adaptive`] keeps them too, while the total lasts.
+    pub below_ready: i32,
     /// How many of them are expected to fail and are replaced elsewhere. Only [`AllocationMode::Reserving`] reads it.
     pub reserved: i32,
     /// Whether new Pods find a place in it, as far as is known.
@@ -37,6 +40,7 @@ impl Default for AllocationSubset {
             max: None,
             current: 0,
             ready: 0,
+            below_ready: 0,
             reserved: 0,
             is_schedulable: true,
             is_on_trial: false,
@@ -106,11 +110,7 @@ pub fn allocate(
     let bounds: Vec<(i32, i32)> = subsets.iter().map(|subset| bounds(subset, total)).collect();
     Ok(match mode {
         AllocationMode::Shares | AllocationMode::Bounds => in_order(total, &bounds),
-        AllocationMode::Adaptive => {
-            let adapted: Vec<_> =
-                subsets.iter().zip(&bounds).map(|(subset, bounds)| adapted(subset, *bounds)).collect();
-            in_order(total, &adapted)
-        }
+        AllocationMode::Adaptive => in_order(total, &adapted(total, subsets, &bounds)),
         AllocationMode::Reserving => reserving(total, subsets, &bounds),
     })
 }
@@ -144,10 +144,18 @@ fn bounds(subset: &AllocationSubset, total: i32) -> (i32, i32) {
     (min, max)
 }
 
-/// The bounds that keep what is ready where it is, and nothing else where Pods find no place.
-fn adapted(subset: &AllocationSubset, (min, max): (i32, i32)) -> (i32, i32) {
-    let kept = subset.ready.min(max).max(min);
-    (kept, if subset.is_schedulable { max } else { kept })
+/// The bounds that keep what is ready where it is, and nothing else where Pods find no place. Where the total has become too
+/// small for that, something ready goes anyway: then no replica is spent on what is not ready.
+fn adapted(total: i32, subsets: &[AllocationSubset], bounds: &[(i32, i32)]) -> Vec<(i32, i32)> {
+    let with_those_below = |subset: &AllocationSubset| subset.ready.saturating_add(subset.below_ready);
+    let all = subsets.iter().zip(bounds).map(|(subset, (_, max))| i64::from(with_those_below(subset).min(*max)));
+    let lasts = all.sum::<i64>() <= i64::from(total);
+    let one = |(subset, (min, max)): (&AllocationSubset, &(i32, i32))| {
+        let wanted = if lasts { with_those_below(subset) } else { subset.ready };
+        let kept = wanted.min(*max).max(*min);
+        (kept, if subset.is_schedulable { *max } else { kept })
+    };
+    subsets.iter().zip(bounds).map(one).collect()
 }
 
 /// Fixed numbers, and the rest in equal shares. What cannot be divided goes to those that have the most, so that the fewest

@@ -58,6 +58,7 @@ fn simulation_of_united_deployments() {
         ("workloads made", 200),
         ("workloads deleted when they were replaced", 50),
         ("subsets without places", 5),
+        ("passes with Ready Pods above one without a place", 1),
         ("Pods marked as reserved", 15),
         ("Pods rolled", 200),
         ("Ready said", 100),

@@ -172,6 +172,7 @@ fn subsets(
             max: subset.max,
             current,
             ready: child.map_or(0, |child| child.pods.ready),
+            below_ready: child.map_or(0, |child| below_ready(child)),
             reserved: child.map_or(0, |child| child.pods.reserved.saturating_add(missing)),
             is_schedulable: places.is_none_or(|places| places.is_schedulable),
             is_on_trial,
@@ -377,14 +378,34 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) 
     }
 }
 
-/// The places of the available Pods of a StatefulSet among all its Pods: a partition counts those, and some ordinals may be
-/// reserved. None: which ones cannot be read.
-fn available_places(child: &ChildSeen, replicas: i32) -> Option<BTreeSet<i32>> {
+/// How many replicas of a StatefulSet are not ready and go only after a ready one: the highest ordinal goes first.
+fn below_ready(child: &ChildSeen) -> i32 {
+    let ready = child.pods.ready;
+    if ready == 0 || !child.kind.is_some_and(ChildKind::has_ordinals) {
+        return 0;
+    }
+    // Somebody else may have asked it for fewer than it has: those count like the others.
+    let Some(ordinals) = ordinals(child, i32::MAX) else {
+        return child.replicas().saturating_sub(ready).max(0);
+    };
+    let there = child.pods.ready_ordinals.iter().filter(|ordinal| ordinals.contains(**ordinal));
+    let last = there.map(|ordinal| ordinals.place(*ordinal)).max();
+    last.map_or(0, |last| last.saturating_add(1).saturating_sub(ready).max(0))
+}
+
+/// The ordinals of a StatefulSet with so many replicas. None: which ones are reserved cannot be read.
+fn ordinals(child: &ChildSeen, replicas: i32) -> Option<Ordinals> {
     let spec = child.spec()?;
     let start = pointer(spec, "/ordinals/start").and_then(Value::as_i64).unwrap_or(0);
     let entries = pointer(spec, "/reserveOrdinals").filter(|entries| !entries.is_null());
     let entries = entries.map(Vec::<IntOrString>::deserialize).transpose().ok()?.unwrap_or_default();
-    let ordinals = Ordinals::new(replicas, i32::try_from(start).unwrap_or(0), &Reserved::parse(&entries).ok()?);
+    Some(Ordinals::new(replicas, i32::try_from(start).unwrap_or(0), &Reserved::parse(&entries).ok()?))
+}
+
+/// The places of the available Pods of a StatefulSet among all its Pods: a partition counts those, and some ordinals may be
+/// reserved. None: which ones cannot be read.
+fn available_places(child: &ChildSeen, replicas: i32) -> Option<BTreeSet<i32>> {
+    let ordinals = ordinals(child, replicas)?;
     // By the Pods that are there: a user may ask for two billion.
     let wanted = child.pods.available_ordinals.iter().filter(|ordinal| ordinals.contains(**ordinal));
     Some(wanted.map(|ordinal| ordinals.place(*ordinal)).collect())

@@ -19,6 +19,8 @@ pub struct SubsetPods {
     pub updated_ready: i32,
     /// Of them, those that are available and on the template of their workload.
     pub updated_available: i32,
+    /// Of those with ordinals: the ordinals of the ready ones.
+    pub ready_ordinals: Vec<i32>,
     /// Of those with ordinals: the ordinals of the available ones.
     pub available_ordinals: Vec<i32>,
     /// Pods that have found no place for too long.

@@ -293,7 +293,7 @@ fn progress(
     let chosen = super::plan::chosen(spec, seen.children);
     let total = plan.replicas.values().fold(0_i64, |sum, replicas| sum + i64::from(*replicas));
     let short = spec.replicas.map_or(0, i64::from) - total;
-    if short > 0 && spec.is_adaptive() {
+    if short > 0 {
         return waiting("NoPlace", &format!("no subset has a place for {short} of the Pods"));
     }
     let held = spec.template.holds();

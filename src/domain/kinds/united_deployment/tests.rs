@@ -66,6 +66,7 @@ fn all_there(replicas: i32) -> SubsetPods {
         updated: replicas,
         updated_ready: replicas,
         updated_available: replicas,
+        ready_ordinals: (0..replicas).collect(),
         available_ordinals: (0..replicas).collect(),
         ..SubsetPods::default()
     }
@@ -528,6 +529,42 @@ fn pods_that_find_no_place_move_and_their_subset_is_tried_again_later() {
     let more = adaptive(json!({"spec": {"replicas": 8}}));
     let grown = planned(&more, &children, &status, 300);
     assert_eq!((grown.replicas["a"], grown.replicas["b"]), (3, 5), "new ones go to the first again");
+}
+
+#[test]
+fn edge_d8_a_stateful_set_without_a_place_keeps_all_up_to_its_highest_ready_pod() {
+    use ChildKind::{AdvancedStatefulSet, CloneSet, StatefulSet};
+    let reserved = json!({"reserveOrdinals": [1, "5-9"]});
+    for (kind, more, ready, kept) in [
+        (CloneSet, json!({}), vec![1, 2], 2),
+        (StatefulSet, json!({}), vec![1, 2], 3),
+        (StatefulSet, json!({}), vec![3], 4),
+        (StatefulSet, json!({}), vec![0, 1], 2),
+        (StatefulSet, json!({}), vec![], 0),
+        (StatefulSet, json!({"ordinals": {"start": 5}}), vec![6], 2),
+        (AdvancedStatefulSet, json!({}), vec![2], 3),
+        // Its Pods are 0, 2, 3 and 4. One with a reserved ordinal goes anyway.
+        (AdvancedStatefulSet, reserved.clone(), vec![3], 3),
+        (AdvancedStatefulSet, reserved, vec![1], 1),
+        (AdvancedStatefulSet, json!({"reserveOrdinals": "many"}), vec![2], 4),
+    ] {
+        let mut spec = spec(
+            kind,
+            json!({"spec": {"topology": {"scheduleStrategy": {"type": "Adaptive"}, "subsets": [{"name": "a", "maxReplicas": 4}, {"name": "b"}]}}}),
+        );
+        spec.template.spec.extend(more.as_object().cloned().unwrap());
+        let count = i32::try_from(ready.len()).unwrap();
+        let pods = SubsetPods { there: 4, overdue: 1, ready_ordinals: ready.clone(), ..all_there(count) };
+        let of_a = |replicas: i32| ChildSeen { pods: pods.clone(), ..child(&spec, "a", replicas, "r2") };
+        let children = [of_a(4), child(&spec, "b", 2, "r2")];
+        let first = plan_of(&spec, &children);
+        let what = format!("{kind:?} {more} {ready:?}");
+        assert_eq!((first.replicas["a"], first.replicas["b"]), (kept, 6 - kept), "{what}");
+        // The verdict holds for a while, and the Pods that it leaves are looked at again in each pass.
+        let status = said(&spec, &children, &first);
+        let during = planned(&spec, &[of_a(kept), child(&spec, "b", 6 - kept, "r2")], &status, 299);
+        assert_eq!((during.replicas["a"], during.replicas["b"]), (kept, 6 - kept), "{what}, later");
+    }
 }
 
 #[test]
@@ -1252,6 +1289,24 @@ fn decision_32_what_the_template_holds_is_ready() {
             let seen = UnitedSeen { children: &down, ..seen };
             let status = status::status(&spec, 1, seen, &plan, &PassFailures::default(), at(0));
             assert_eq!(condition(&status, "Reconciling").unwrap().status, "True", "a Pod is down");
+        }
+    }
+}
+
+#[test]
+fn a_total_above_all_maximums_is_not_ready_with_adaptive_or_without() {
+    for type_ in ["Adaptive", "Fixed"] {
+        for (replicas, status, reason) in [(5, "True", "Available"), (6, "False", "NoPlace")] {
+            let topology = json!({"scheduleStrategy": {"type": type_},
+                "subsets": [{"name": "a", "maxReplicas": 2}, {"name": "b", "maxReplicas": 3}]});
+            let spec = spec(ChildKind::CloneSet, json!({"spec": {"replicas": replicas, "topology": topology}}));
+            let children = [child(&spec, "a", 2, "r2"), child(&spec, "b", 3, "r2")];
+            let plan = plan_of(&spec, &children);
+            assert_eq!(plan.steps, [], "all that may be there are there");
+            let said = said(&spec, &children, &plan);
+            let ready = condition(&said, "Ready").unwrap();
+            assert_eq!((&*ready.status, &*ready.reason), (status, reason), "{type_} {replicas}");
+            assert_eq!(ready.message.contains("no subset has a place for 1 of the Pods"), replicas == 6, "{ready:?}");
         }
     }
 }

@@ -98,6 +98,36 @@ fn edge_d8_ready_pods_are_not_moved_when_a_full_subset_recovers() {
 }
 
 #[test]
+fn edge_d8_ready_pods_above_one_without_a_place_stay_while_the_total_lasts() {
+    let full = |ready: i32, below_ready: i32| AllocationSubset {
+        current: ready + below_ready,
+        ready,
+        below_ready,
+        is_schedulable: false,
+        ..bound("a", 0, 5)
+    };
+    let open = |ready: i32, below_ready: i32| AllocationSubset { is_schedulable: true, ..full(ready, below_ready) };
+    let other = |ready: i32| AllocationSubset { current: ready, ready, ..bound("b", 0, None) };
+    for (what, total, first, second, wanted) in [
+        ("web-0 has no place; web-1 and web-2 are ready", 3, full(2, 1), other(0), [3, 0]),
+        ("web-2 of three is the only one", 6, full(1, 2), other(2), [3, 3]),
+        ("nothing is ready above the one", 3, full(2, 0), other(0), [2, 1]),
+        ("its maximum counts first", 8, full(2, 4), other(0), [5, 3]),
+        ("web-0 is down for a moment where there are places", 5, other(2), open(2, 1), [2, 3]),
+        ("one ready Pod goes anyway: the one that costs five", 6, full(1, 4), other(5), [1, 5]),
+        ("the same, and then it is gone", 6, full(0, 0), other(5), [0, 6]),
+        ("three of the five go anyway", 2, full(2, 1), other(3), [2, 0]),
+    ] {
+        let all = allocate(AllocationMode::Adaptive, Some(total), &[first, second]);
+        assert_eq!(all, Ok(wanted.to_vec()), "{what}");
+    }
+    // A minimum that the total does not reach costs no ready Pod.
+    let second = AllocationSubset { min: Some(INT(3)), ..other(1) };
+    let all = allocate(AllocationMode::Adaptive, Some(4), &[full(2, 1), second]);
+    assert_eq!(all, Ok(vec![3, 1]));
+}
+
+#[test]
 fn reserving_makes_up_elsewhere_for_what_finds_no_place() {
     let first = AllocationSubset { current: 5, ready: 2, reserved: 3, is_schedulable: false, ..bound("a", 0, 5) };
     let second = AllocationSubset { current: 1, ready: 1, ..bound("b", 0, None) };
@@ -159,15 +189,17 @@ fn any_subset() -> impl Strategy<Value = AllocationSubset> {
     let value = prop_oneof![(0..40_i32).prop_map(INT), (0..=100_i32).prop_map(|p| PERCENT(f64::from(p)))];
     let bounds = (proptest::option::of(value.clone()), proptest::option::of(value));
     let how = (any::<bool>(), any::<bool>());
-    (bounds, 0..40_i32, 0..40_i32, 0..40_i32, how).prop_map(
-        |((min, max), current, ready, reserved, (ok, is_on_trial))| {
+    (bounds, 0..40_i32, (0..40_i32, 0..40_i32), 0..40_i32, how).prop_map(
+        |((min, max), current, (ready, below_ready), reserved, (ok, is_on_trial))| {
             let (ready, reserved) =
                 (ready.min(current), if ok { 0 } else { reserved.min(current - ready.min(current)) });
+            let below_ready = if ready == 0 { 0 } else { below_ready.min(current - ready) };
             AllocationSubset {
                 min,
                 max,
                 current,
                 ready,
+                below_ready,
                 reserved,
                 is_schedulable: ok,
                 is_on_trial,
@@ -233,14 +265,16 @@ proptest! {
         let all = allocate(AllocationMode::Adaptive, Some(total), &subsets).unwrap();
         prop_assert_eq!(sums(&all), i64::from(total), "the last subset has no limit");
         let limits: Vec<(i32, i32)> = subsets.iter().map(|subset| bounds(subset, total)).collect();
-        let kept: i64 = subsets.iter().zip(&limits).map(|(s, limits)| i64::from(adapted(s, *limits).0)).sum();
+        let most = |subset: &AllocationSubset| subset.ready + subset.below_ready;
+        let kept = subsets.iter().zip(&limits).map(|(s, (min, max))| i64::from(most(s).min(*max).max(*min)));
+        let lasts = kept.sum::<i64>() <= i64::from(total);
         for ((replicas, subset), (min, max)) in all.iter().zip(&subsets).zip(&limits) {
             prop_assert!(*replicas >= 0 && replicas <= max);
-            if kept <= i64::from(total) {
-                prop_assert!(*replicas >= subset.ready.min(*max));
+            if lasts {
+                prop_assert!(*replicas >= most(subset).min(*max));
             }
             if !subset.is_schedulable {
-                prop_assert!(*replicas <= subset.ready.max(*min));
+                prop_assert!(*replicas <= most(subset).max(*min));
             }
         }
     }
@@ -273,7 +307,7 @@ proptest! {
     #[test]
     fn no_number_overflows(total in any::<i32>(), number in any::<i32>(), percent in any::<f64>(), current in any::<i32>()) {
         let of = |value: IntOrPercent| AllocationSubset {
-            fixed: Some(value), min: Some(value), max: Some(value), current, ready: current, reserved: number, ..named("a")
+            fixed: Some(value), min: Some(value), max: Some(value), current, ready: current, below_ready: number, reserved: number, ..named("a")
         };
         for mode in [AllocationMode::Shares, AllocationMode::Bounds, AllocationMode::Adaptive, AllocationMode::Reserving] {
             for subsets in [[of(INT(number)), of(PERCENT(percent))], [has("a", current), of(INT(number))]] {

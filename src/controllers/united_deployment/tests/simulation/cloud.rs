@@ -325,6 +325,8 @@ enum Effect {
 pub(super) struct PodKnown {
     uid: String,
     pub(super) workload: String,
+    /// Where its workload has ordinals.
+    pub(super) ordinal: Option<i64>,
     pub(super) is_ready: bool,
     pub(super) is_available: bool,
 }
@@ -910,6 +912,7 @@ impl Cloud {
         let known = |pod: &Arc<PodView>| PodKnown {
             uid: pod.uid().to_owned(),
             workload: pod.controller.as_ref().map_or("", |owner| owner.uid.trim_start_matches("rs-")).to_owned(),
+            ordinal: pod.name().rsplit('-').next().and_then(|ordinal| ordinal.parse().ok()),
             is_ready: pod.condition_is_true("Ready"),
             is_available: pod.condition_is_true("Ready")
                 && pod.ready_since.is_some_and(|since| since + min_ready <= now),
@@ -1062,6 +1065,15 @@ impl Cloud {
 
     fn turn_world(&mut self, what: usize, random: &mut Random) -> (&'static str, String) {
         let zone = NAMES[random.below(3)];
+        if matches!(what, 0 | 3)
+            && self.wanted.mode == Mode::Adaptive
+            && self.wanted.kind.has_ordinals()
+            && let Some((path, zone)) = self.below_ready()
+        {
+            lock(&self.server).remove(&path);
+            self.closed.insert(zone);
+            return ("zones without room", format!("{:?}, and {path} is deleted", self.closed));
+        }
         let turn = |all: &mut BTreeSet<&'static str>| {
             if !all.remove(zone) {
                 all.insert(zone);
@@ -1109,6 +1121,18 @@ impl Cloud {
                 ("Pods harmed", format!("{path} is not ready"))
             }
         }
+    }
+
+    /// A Ready Pod below another one of the same workload, and its zone.
+    fn below_ready(&self) -> Option<(String, &'static str)> {
+        let mut pods = lock(&self.server).of(PODS);
+        pods.retain(|(_, pod)| is_ready(pod));
+        let is_below = |(path, pod): &&(String, Arc<Value>)| {
+            pods.iter().any(|(other, above)| other > path && workload_of(above) == workload_of(pod))
+        };
+        let (path, pod) = pods.iter().find(is_below)?;
+        let zone = NAMES.into_iter().find(|name| *name == subset_of(pod))?;
+        Some((path.clone(), zone))
     }
 
     /// Others write to the workloads, or to the whole.

@@ -108,6 +108,14 @@ fn known(pass: &PassSeen, uid: &str) -> (i64, i64) {
     (count(own().filter(|pod| pod.is_ready).count()), count(own().filter(|pod| pod.is_available).count()))
 }
 
+/// How many replicas a workload needs so that no Pod goes that was known to be Ready: of those with ordinals the highest goes
+/// first.
+fn needed(pass: &PassSeen, uid: &str) -> i64 {
+    let ready = pass.pods.iter().filter(|pod| pod.workload == uid && pod.is_ready);
+    let highest = ready.filter_map(|pod| pod.ordinal).max();
+    highest.map_or(known(pass, uid).0, |highest| highest + 1)
+}
+
 /// A Pod that is not Ready, under a StatefulSet of `apps/v1`.
 fn is_down_under_stateful_set(pod: &Value) -> bool {
     let owner = &pod["metadata"]["ownerReferences"][0];
@@ -146,6 +154,7 @@ impl Promises {
         );
         let Some(wanted) = &pass.wanted else { return wrongs };
         self.said(pass, wanted, &mut wrongs);
+        self.note_ready_above(pass, wanted);
         for (kind, path, object) in &after {
             let old = pass.before.get(path);
             if old.is_some_and(|old| Arc::ptr_eq(old, object) || without_status(old) == without_status(object)) {
@@ -168,6 +177,19 @@ impl Promises {
             }
         }
         wrongs
+    }
+
+    /// Whether Pods are known to be Ready above one that is not, in a subset without places.
+    fn note_ready_above(&mut self, pass: &PassSeen, wanted: &Wanted) {
+        let is_above = |workload: &WorkloadKnown| {
+            wanted.mode == Mode::Adaptive
+                && workload.kind == Some(wanted.kind)
+                && pass.closed.contains(&workload.subset)
+                && needed(pass, &workload.uid) > known(pass, &workload.uid).0
+        };
+        if pass.workloads.iter().any(is_above) {
+            self.acts.note("passes with Ready Pods above one without a place");
+        }
     }
 
     /// That it is Ready is said when the controllers of its workloads have told that they are through.
@@ -226,7 +248,7 @@ impl Promises {
         if wanted.mode != Mode::Adaptive {
             return;
         }
-        // What is ready stays where it is, while the total lasts.
+        // No Ready Pod goes because of a verdict, nor because another subset has places again, while the total lasts.
         let of_wanted = || {
             pass.workloads
                 .iter()
@@ -238,8 +260,8 @@ impl Promises {
         }
         let stays = |name: &str| {
             let subset = wanted.subset(name).unwrap();
-            let ready = of(name).first().map_or(0, |workload| known(pass, &workload.uid).0);
-            ready.min(subset.max.unwrap_or(wanted.total).min(wanted.total)).max(subset.min)
+            let least = of(name).first().map_or(0, |workload| needed(pass, &workload.uid));
+            least.min(subset.max.unwrap_or(wanted.total).min(wanted.total)).max(subset.min)
         };
         let all: i64 = wanted.subsets.iter().map(|subset| stays(subset.name)).sum();
         if all <= wanted.total && replicas < stays(subset) {
