@@ -253,8 +253,8 @@ impl<K: StoredObject> Store<K> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Takes over an object unless a newer version of it is there already; returns what was there before, and whether
-    /// the object was taken over.
+    /// Takes over an object unless a newer version of it is there already. Returns what was there before, and the object that
+    /// is there now; None instead of it: it was not taken over.
     ///
     /// Call it with the answer to an own write: decisions then rest on that write, however late its watch event comes.
     pub fn upsert(&self, object: K) -> (Option<Arc<K>>, Option<Arc<K>>) {

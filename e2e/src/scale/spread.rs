@@ -25,6 +25,8 @@ const SUBSETS: [&str; 3] = ["a", "b", "c"];
 const PACED: (usize, u32) = (2700, 90);
 /// Pods of one side before it is the other's turn.
 const TURN: usize = 150;
+/// What the figures are about.
+const CREATION: &str = "Pod creation under a WorkloadSpread of 3 subsets";
 
 /// The Job that Pods belong to. No controller of the cluster looks at it.
 fn job() -> Value {
@@ -92,8 +94,13 @@ struct Pods {
     t: Test,
     job_uid: String,
     asked: Asked,
+    /// Seconds that each of the paced ones took.
     times: Vec<f64>,
+    /// Pods a second that were created as fast as it goes.
     rates: Vec<f64>,
+    /// Pods of the first two subsets beyond their limit.
+    over: usize,
+    without_subset: usize,
 }
 
 impl Pods {
@@ -119,7 +126,7 @@ impl Pods {
             })
             .await?;
         }
-        Ok(Self { t, job_uid, asked, times: Vec::new(), rates: Vec::new() })
+        Ok(Self { t, job_uid, asked, times: Vec::new(), rates: Vec::new(), over: 0, without_subset: 0 })
     }
 
     fn made(&self, name: &str) -> Value {
@@ -129,12 +136,13 @@ impl Pods {
         }
     }
 
-    /// Pods of the first two subsets beyond their limit, and Pods without a subset.
-    async fn wrong(&self, most: usize) -> Result<(usize, usize)> {
+    /// Counts those that are where they should not be, now that the first two subsets may have so many each.
+    async fn count_wrong(&mut self, most: usize) -> Result<()> {
         let all = self.t.list("Pod", "app=web").await?;
         let of = |name: &str| all.iter().filter(|pod| pod.text("/metadata/labels/subset") == name).count();
-        let over = SUBSETS[..2].iter().map(|name| of(name).saturating_sub(most)).sum();
-        Ok((over, all.iter().filter(|pod| !pod.has(NOTE)).count()))
+        self.over += SUBSETS[..2].iter().map(|name| of(name).saturating_sub(most)).sum::<usize>();
+        self.without_subset += all.iter().filter(|pod| !pod.has(NOTE)).count();
+        Ok(())
     }
 
     async fn tidy(&self) -> Result<()> {
@@ -147,6 +155,25 @@ impl Pods {
         })
         .await
     }
+}
+
+/// Creations at a pace.
+async fn paced(sides: &mut [Pods]) -> Result<()> {
+    let (each, pace) = PACED;
+    for turn in 0..each.div_ceil(TURN) {
+        for index in in_turn(&[0, 1, 2], u8::try_from(turn % 2)?) {
+            let side = &mut sides[index];
+            let pods = (0..TURN).map(|i| side.made(&format!("p-{turn:02}-{i:03}"))).collect();
+            warm(&side.t).await?;
+            let times = at_a_pace(&side.t, pods, pace, &side.asked.to_string()).await?;
+            side.times.extend(times);
+        }
+    }
+    sides[0].count_wrong(each / 3).await?;
+    for side in sides {
+        side.tidy().await?;
+    }
+    Ok(())
 }
 
 /// A UnitedDeployment with five subsets of CloneSets.
@@ -173,23 +200,19 @@ impl Scale<'_> {
     /// that answers at once.
     async fn pods_get_subsets(&mut self) -> Result<()> {
         let mut sides = stream::iter(SIDES).then(Pods::prepare).try_collect::<Vec<_>>().await?;
-        let (each, pace) = PACED;
-        let (mut over, mut without) = (0, 0);
-        for turn in 0..each.div_ceil(TURN) {
-            for index in in_turn(&[0, 1, 2], u8::try_from(turn % 2)?) {
-                let side = &mut sides[index];
-                let pods = (0..TURN).map(|i| side.made(&format!("p-{turn:02}-{i:03}"))).collect();
-                warm(&side.t).await?;
-                let times = at_a_pace(&side.t, pods, pace, &side.asked.to_string()).await?;
-                side.times.extend(times);
-            }
-        }
+        paced(&mut sides).await?;
+        self.burst(&mut sides).await?;
+        let [with, none, at_once] = sides.as_slice() else { bail!("a side is missing") };
+        self.report_wrong(with);
+        self.t.remove("MutatingWebhookConfiguration", &at_once.t.namespace).await?;
+        self.report(with, (none, "none"), ("p50 8 ms, p99 30 ms", "0.8x"));
+        self.report(with, (at_once, "a webhook that answers at once"), ("", ""));
+        Ok(())
+    }
+
+    /// As many as the options say, as fast as it goes.
+    async fn burst(&mut self, sides: &mut [Pods]) -> Result<()> {
         let count = self.options.pods;
-        let found = sides[0].wrong(each / 3).await?;
-        (over, without) = (over + found.0, without + found.1);
-        for side in &sides {
-            side.tidy().await?;
-        }
         let most = count * 3 / 10;
         sides[0].t.patch("WorkloadSpread", "ws", json!({ "spec": spread(most)["spec"] })).await?;
         settle().await;
@@ -207,33 +230,32 @@ impl Scale<'_> {
                 side.rates.push(count as f64 / step.seconds);
                 if side.asked == Asked::Spread {
                     self.print_calls(step.span)?;
-                    let found = side.wrong(most).await?;
-                    (over, without) = (over + found.0, without + found.1);
+                    side.count_wrong(most).await?;
                 }
                 side.tidy().await?;
                 settle().await;
             }
         }
-        let what = "Pod creation under a WorkloadSpread of 3 subsets";
-        let all = each + count * usize::from(self.options.rounds);
-        self.rows.row(&format!("{what}: over a limit"), "0", format!("{over} of {all}"));
-        self.rows.row(&format!("{what}: without a subset"), "", format!("{without} of {all}"));
-        self.t.remove("MutatingWebhookConfiguration", &sides[2].t.namespace).await?;
-        let [with, none, at_once] = sides.as_slice() else { bail!("a side is missing") };
-        for (beside, targets) in [(none, ("p50 8 ms, p99 30 ms", "0.8x")), (at_once, ("", ""))] {
-            let who = if beside.asked == Asked::Nobody { "none" } else { "a webhook that answers at once" };
-            let added = |share: f64| (rank(&with.times, share) - rank(&beside.times, share)) * 1e3;
-            let value = format!("p50 {:.1} ms, p99 {:.1} ms, n={}", added(0.5), added(0.99), with.times.len());
-            self.rows.row(&format!("{what}: added, {pace} a second, beside {who}"), targets.0, value);
-            let ratios: Vec<f64> = with.rates.iter().zip(&beside.rates).map(|(with, other)| with / other).collect();
-            let rates =
-                |rates: &[f64]| super::of_rounds(rates, |rate| format!("{rate:.0}"), " a second").unwrap_or_default();
-            if let Some(ratio) = super::of_rounds(&ratios, |ratio| format!("{ratio:.2}"), "x") {
-                let value = format!("{ratio}: {}, beside {}", rates(&with.rates), rates(&beside.rates));
-                self.rows.row(&format!("{what}: throughput, beside {who}"), targets.1, value);
-            }
-        }
         Ok(())
+    }
+
+    fn report_wrong(&mut self, with: &Pods) {
+        let all = PACED.0 + self.options.pods * usize::from(self.options.rounds);
+        self.rows.row(&format!("{CREATION}: over a limit"), "0", format!("{} of {all}", with.over));
+        self.rows.row(&format!("{CREATION}: without a subset"), "", format!("{} of {all}", with.without_subset));
+    }
+
+    /// Creations under the WorkloadSpread beside those of another side. `goals`: of the times at a pace, and of the throughput.
+    fn report(&mut self, with: &Pods, (beside, who): (&Pods, &str), goals: (&str, &str)) {
+        let added = |share: f64| (rank(&with.times, share) - rank(&beside.times, share)) * 1e3;
+        let value = format!("p50 {:.1} ms, p99 {:.1} ms, n={}", added(0.5), added(0.99), with.times.len());
+        self.rows.row(&format!("{CREATION}: added, {} a second, beside {who}", PACED.1), goals.0, value);
+        let rates =
+            |rates: &[f64]| super::of_rounds(rates, |rate| format!("{rate:.0}"), " a second").unwrap_or_default();
+        if let Some(ratio) = super::ratio_of_rounds(&with.rates, &beside.rates) {
+            let value = format!("{ratio}: {}, beside {}", rates(&with.rates), rates(&beside.rates));
+            self.rows.row(&format!("{CREATION}: throughput, beside {who}"), goals.1, value);
+        }
     }
 
     /// What our processes have asked of the API server in a span of time.
@@ -278,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pods_of_both_sides_differ_in_names_alone() {
+    fn the_pods_of_the_three_sides_differ_in_names_alone() {
         let (ours, theirs) = (pod("p", "u"), written_out("p", "u"));
         assert_eq!(ours["spec"], theirs["spec"]);
         assert_eq!(ours["metadata"]["ownerReferences"], theirs["metadata"]["ownerReferences"]);

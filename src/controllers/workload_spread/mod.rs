@@ -302,7 +302,7 @@ impl Controller {
             let spread = self.spreads.get(key).filter(|spread| spread.metadata.deletion_timestamp.is_none());
             let Some(spread) = spread else { return Ok(Requeue::Await) };
             pass = Pass::default();
-            // Where a test does not hold for another reason than the webhook the whole status goes through.
+            // The third attempt writes the whole status: tests of the patch may fail for other reasons than the webhook.
             let is_whole = attempt == ATTEMPTS / 2;
             if self.keep(key, (&spread, is_whole), &mut pass).await? != Recorded::Outdated {
                 break;
@@ -325,9 +325,12 @@ impl Controller {
             Ok(resolved) => resolved,
             Err(hindrance) => {
                 let spec = SpreadSpec::of(spread).ok();
-                let plan = spec.as_ref().filter(|_| hindrance.leaves_no_pods()).map(|spec| {
+                let plan = spec.as_ref().map(|spec| {
                     let ages = self.ages(key, &before, now);
-                    plan::without_pods(spec, &before, &ages, now)
+                    match hindrance.leaves_no_pods() {
+                        true => plan::without_pods(spec, &before, &ages, now),
+                        false => plan::without_target(spec, &before, &self.noted(key, spec), &ages, now),
+                    }
                 });
                 pass.look_after(plan.as_ref().and_then(|plan| plan.look));
                 let outcome = Err((&hindrance, plan.as_ref()));
@@ -340,7 +343,14 @@ impl Controller {
         let versions = active.map(|pod| version_of(spec.target_kind, &pod.pod.labels)).collect();
         let newest: Newest = self.newest(key, &spec, &versions, (now, &mut *pass)).await;
         let ages = self.ages(key, &before, now);
-        let seen = SpreadSeen { pods: &pods, total: target.total, newest, recorded: &before, ages: &ages };
+        let seen = SpreadSeen {
+            pods: &pods,
+            total: target.total,
+            newest,
+            recorded: &before,
+            ages: &ages,
+            ignores_disruptions: target.ignores_disruptions,
+        };
         let plan = plan::plan(&spec, &seen, now);
         pass.look_after(plan.look);
         let status = status::status(Some(&spec), Ok(&plan), &before, generation, now.wall);

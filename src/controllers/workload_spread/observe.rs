@@ -67,11 +67,8 @@ impl Controller {
         let mut unknown = Vec::new();
         let before = self.standing_before(key, spread);
         for pod in pods.into_iter().filter(|pod| !is_of_other(&before, spec, target, pod)) {
-            match pod.rare().spread.as_deref().filter(|note| note.name == *spec.name) {
-                Some(note) => {
-                    let home = spec.position(&note.subset).map_or(Home::Nowhere, Home::Subset);
-                    known.push(SpreadPod { pod, home });
-                }
+            match noted_home(spec, &pod) {
+                Some(home) => known.push(SpreadPod { pod, home }),
                 None => unknown.push(pod),
             }
         }
@@ -82,10 +79,17 @@ impl Controller {
         });
         drop(uids);
         let mut rooms = Rooms::new(spec, target.total, (&known, &unknown), spread.status.as_ref());
-        let mut whole = self.read_missed(key, spread, &unknown, (now, pass)).await;
+        let mut read = self.read_missed(key, spread, &unknown, (now, pass)).await;
         let mut assigned = Vec::new();
         for pod in unknown {
-            let home = self.home_of(key, spread, spec, (&pod, whole.remove(pod.uid())), &rooms);
+            let home = match (self.verdict(key, spread, &pod), read.remove(pod.uid())) {
+                (Some(home), _) if pod.is_active() => home,
+                (None, Some((whole, node))) => {
+                    let found = adopt::subset_of(spec, &whole, &node, &rooms.of(&pod)).map(Home::Subset);
+                    found.unwrap_or_else(|| self.remember_nowhere(key, spread, &pod))
+                }
+                (Some(_), _) | (None, None) => Home::Unknown,
+            };
             rooms.take(&pod, home);
             if let Home::Subset(subset) = home {
                 // One that had the note of another before has had its patch.
@@ -97,6 +101,15 @@ impl Controller {
             known.push(SpreadPod { pod, home });
         }
         Ok((known, assigned))
+    }
+
+    /// The Pods that have its note, while it is not known which Pods are those of the target.
+    pub(super) fn noted(&self, key: &ObjectKey, spec: &SpreadSpec) -> Vec<SpreadPod> {
+        let mut pods = self.context.pods.by_index(&BY_SPREAD, &spread_text(&key.namespace, &spec.name));
+        let is_meant = |pod: &PodView| spec.filter.as_ref().is_none_or(|filter| filter.matches(&pod.labels));
+        pods.retain(|pod| pod.controller.is_some() && is_meant(pod));
+        let of = |pod: Arc<PodView>| noted_home(spec, &pod).map(|home| SpreadPod { pod, home });
+        pods.into_iter().filter_map(of).collect()
     }
 
     /// Those of its namespace that stand before it, sorted by age.
@@ -254,31 +267,15 @@ impl Controller {
         found.filter(|(of, _)| *of == generation).map(|(_, home)| home)
     }
 
-    /// Where a Pod without a note belongs.
-    fn home_of(
-        &self,
-        key: &ObjectKey,
-        spread: &WorkloadSpread,
-        spec: &SpreadSpec,
-        (pod, whole): (&PodView, Option<(Value, Arc<NodeView>)>),
-        rooms: &Rooms<'_>,
-    ) -> Home {
-        if let Some(home) = self.verdict(key, spread, pod) {
-            return if pod.is_active() { home } else { Home::Unknown };
-        }
-        let Some((whole, node)) = whole else { return Home::Unknown };
-        let home = adopt::subset_of(spec, &whole, &node, &rooms.of(pod)).map_or(Home::Nowhere, Home::Subset);
-        if home == Home::Nowhere {
-            let node = pod.node_name.as_str();
-            tracing::info!(spread = %key, pod = pod.name(), node, "a Pod is in no subset: none fits its node");
-            let message = format!("Pod {} is in no subset: none fits its node {node}", pod.name());
-            self.context.events.warning(&reference(spread), "PodNotSpread", &message);
-        }
-        if home == Home::Nowhere {
-            let generation = spread.metadata.generation.unwrap_or_default();
-            self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, home)));
-        }
-        home
+    /// Says once that a Pod without a note belongs to no subset, and remembers it.
+    fn remember_nowhere(&self, key: &ObjectKey, spread: &WorkloadSpread, pod: &PodView) -> Home {
+        let node = pod.node_name.as_str();
+        tracing::info!(spread = %key, pod = pod.name(), node, "a Pod is in no subset: none fits its node");
+        let message = format!("Pod {} is in no subset: none fits its node {node}", pod.name());
+        self.context.events.warning(&reference(spread), "PodNotSpread", &message);
+        let generation = spread.metadata.generation.unwrap_or_default();
+        self.memories.with(key, |memory| memory.verdicts.insert(pod.uid().to_owned(), (generation, Home::Nowhere)));
+        Home::Nowhere
     }
 
     /// Remembers where Pods belong that are counted there in the status. Before that the webhook may have given the room that
@@ -315,6 +312,12 @@ impl Controller {
         });
         ages.unwrap_or_default()
     }
+}
+
+/// Where the note of a Pod says that it belongs. None: it has no note of this one.
+fn noted_home(spec: &SpreadSpec, pod: &PodView) -> Option<Home> {
+    let note = pod.rare().spread.as_deref().filter(|note| note.name == *spec.name)?;
+    Some(spec.position(&note.subset).map_or(Home::Nowhere, Home::Subset))
 }
 
 /// Whether a Pod is for another one, which stands before this one. What is above the target and its controller only the

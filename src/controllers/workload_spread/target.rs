@@ -9,6 +9,7 @@ use super::{Controller, SpreadMemory};
 use crate::{
     api::labels,
     domain::kinds::workload_spread::{
+        jobs,
         matching::Above,
         plan::Newest,
         replicas,
@@ -45,6 +46,8 @@ pub(super) struct SpreadTargetView {
     pub(super) above: Option<Above>,
     /// The selector of a Deployment: it controls no ReplicaSet with other Pods.
     pub(super) selector: Option<Selector>,
+    /// Whether it is a Job that does not count an evicted Pod as failed.
+    pub(super) ignores_disruptions: bool,
 }
 
 impl SpreadMemory {
@@ -134,6 +137,7 @@ impl Controller {
             total,
             above: Above::of(&target),
             selector: selector_of(&target).and_then(|selector| Selector::of(&selector).ok()),
+            ignores_disruptions: spec.target_kind == TargetKind::Job && jobs::ignores_disruptions(&target),
         }))
     }
 

@@ -199,7 +199,7 @@ impl World {
         self.put(&format!("{PODS}{name}"), pod);
     }
 
-    /// Delivers one change, as the watch of its kind does. Nobody watches CloneSets here: they are read.
+    /// Delivers one change, as the watch of its kind does. Nobody watches the targets here: they are read.
     fn deliver(&self, path: &str) {
         let now = self.get(path);
         let controller = &self.controller;
@@ -226,6 +226,8 @@ impl World {
         } else if path.starts_with(SETS) {
             let kind = Kind::of("apps.kruise.io", "CloneSet").unwrap();
             controller.target_changed(kind, &key);
+        } else if path.starts_with(DEPLOYMENTS) {
+            controller.target_changed(Kind::of("apps", "Deployment").unwrap(), &key);
         }
     }
 
@@ -679,6 +681,83 @@ async fn counts_stay_while_the_target_may_not_be_read() {
     lock(&world.server).unreadable.push("/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web");
     world.settle("ws").await;
     assert_eq!((world.counts(), world.reason("ws").as_str()), (vec![(1, 1), (0, -1)], "Stalled TargetUnreadable"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_are_settled_while_the_target_may_not_be_read() {
+    let world = World::with(3, json!({}));
+    world.pod("p0", "a", noted("a"));
+    world.settle("ws").await;
+    lock(&world.server).unreadable.push("/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web");
+    world.settle("ws").await;
+    // One Pod comes, one goes without a word, and one creation is refused.
+    let since = rfc3339(clock::now().wall);
+    let a = json!({"name": "a", "replicas": 1, "missingReplicas": 0, "creatingPods": {"p1": since, "p2": since}});
+    let entries = json!([a, {"name": "b", "replicas": 0, "missingReplicas": -1}]);
+    world.change(&format!("{SPREADS}ws"), json!({"status": {"versionedSubsetStatuses": {"versionIgnored": entries}}}));
+    world.pod("p1", "a", noted("a"));
+    lock(&world.server).remove(&format!("{PODS}p0"));
+    world.settle("ws").await;
+    assert_eq!((world.counts()[0], world.reason("ws").as_str()), ((1, 0), "Stalled TargetUnreadable"));
+    tokio::time::advance(Duration::from_secs(28)).await;
+    world.settle("ws").await;
+    assert_eq!((world.counts()[0], world.reason("ws").as_str()), ((1, 1), "Stalled TargetUnreadable"));
+    assert_eq!(world.status("ws")["versionedSubsetStatuses"]["versionIgnored"][0]["creatingPods"]["p2"], Value::Null);
+    assert_eq!(world.annotation("p1", COST), None, "no Pod is written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_that_was_refused_gives_its_place_back_while_the_configuration_does_not_name_the_kind() {
+    let world = World::new();
+    let target = json!({"apiVersion": "db.example/v1", "kind": "Db", "name": "db"});
+    world.put(&format!("{SPREADS}ws"), spread(json!({"spec": {"targetRef": target}})));
+    world.settle("ws").await;
+    world.change(&format!("{SPREADS}ws"), creating(clock::now().wall));
+    world.settle("ws").await;
+    assert_eq!((world.counts()[0], world.reason("ws").as_str()), ((0, 1), "Stalled InvalidSpec"));
+    tokio::time::advance(Duration::from_secs(28)).await;
+    world.settle("ws").await;
+    assert_eq!((world.counts()[0], world.reason("ws").as_str()), ((0, 2), "Stalled InvalidSpec"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_not_ready_while_pods_wait_that_nobody_has_placed() {
+    let world = World::with(2, json!({}));
+    world.pod("p1", "", json!({}));
+    world.settle("ws").await;
+    assert_eq!(world.reason("ws"), "Reconciling PodsUnassigned");
+    world.change(&format!("{PODS}p1"), json!({"spec": {"nodeName": "b"}}));
+    world.settle("ws").await;
+    assert_eq!(world.reason("ws"), "Ready Spread");
+}
+
+const JOBS: &str = "/apis/batch/v1/namespaces/ns/jobs/";
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_job_are_evicted_only_if_its_failure_policy_ignores_disruptions() {
+    let ignores = json!({"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]});
+    for (policy, evicted) in [(Value::Null, 0), (ignores, 1)] {
+        let world = World::new();
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "web", "namespace": "ns"},
+            "spec": {"parallelism": 1, "podFailurePolicy": policy}});
+        let uid = world.put(&format!("{JOBS}web"), job)["metadata"]["uid"].clone();
+        let strategy = json!({"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 30}});
+        let target = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "web"});
+        let changes = json!({"spec": {"targetRef": target, "scheduleStrategy": strategy}});
+        world.put(&format!("{SPREADS}ws"), spread(changes));
+        let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "web", "uid": uid, "controller": true});
+        let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+        let pod = json!({"metadata": {"name": "p1", "namespace": "ns", "ownerReferences": [owner], "annotations": noted("a")},
+            "spec": {"containers": []}, "status": {"phase": "Pending", "conditions": refused}});
+        world.put(&format!("{PODS}p1"), pod);
+        world.settle("ws").await;
+        tokio::time::advance(Duration::from_secs(31)).await;
+        world.settle("ws").await;
+        assert_eq!(world.controller.metrics.evicted.get(), evicted);
+        assert_eq!(world.get(&format!("{PODS}p1")).is_some(), evicted == 0);
+        let condition = &world.status("ws")["subsetStatuses"][0]["conditions"][0];
+        assert_eq!(condition["status"], "False", "those that come later go elsewhere");
+    }
 }
 
 #[tokio::test(start_paused = true)]

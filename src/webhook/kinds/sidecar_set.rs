@@ -227,11 +227,14 @@ fn write_version(object: &mut Value, version: &str) {
     }
 }
 
-/// A warning where `namespace` has gone for a selector that was changed.
+/// A warning where `namespace` has gone for a selector that was changed, in this update or before.
 fn replaced(object: &Value, wanted: &Value) -> Option<String> {
     let namespace = text(object, NAMESPACE);
     (namespace != text(wanted, NAMESPACE)).then(|| {
-        format!("spec.namespace: {} is removed; namespaceSelector, which was changed, counts", show_text(namespace))
+        let namespace = show_text(namespace);
+        format!(
+            "spec.namespace: {namespace} was removed: namespaceSelector is kept, and only one of the two may be set"
+        )
     })
 }
 

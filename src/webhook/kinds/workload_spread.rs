@@ -18,8 +18,10 @@ use crate::{
     },
     domain::kinds::workload_spread::{
         inject::{inject, label_lost},
+        jobs::ignores_disruptions,
         matching::overlap,
         problems::{MOST_SUBSETS, SpreadProblem, problems},
+        replicas::lacks_room_for_surge,
         spec::{SpreadSpec, SubsetSpec, TargetKind},
     },
     k8s::{
@@ -187,9 +189,29 @@ async fn try_subsets(
     };
     let claims = found.and_then(|object| object.pointer("/spec/volumeClaimTemplates")?.as_array().cloned());
     let (trials, mut causes) = trials(spread, old, found)?;
-    let (more, warnings) = ask(context, request, &trials, &claims.unwrap_or_default()).await?;
+    let (more, mut warnings) = ask(context, request, &trials, &claims.unwrap_or_default()).await?;
     causes.extend(more);
+    warnings.extend(found.into_iter().flat_map(|target| remarks(spread, target)));
     Ok((causes, warnings))
+}
+
+/// What is allowed and surely not meant, with this target.
+fn remarks(spread: &WorkloadSpread, target: &Value) -> Vec<String> {
+    let Ok(spec) = SpreadSpec::of(spread) else { return Vec::new() };
+    let SpreadSpec { kind, target: name, .. } = &spec;
+    let mut remarks = Vec::new();
+    if lacks_room_for_surge(&spec, target) {
+        remarks.push(format!(
+            "spec.subsets: every subset may be full when {kind} {name:?} makes Pods beyond its replicas (maxSurge): they are then created in no subset; leave out maxReplicas of the last subset"
+        ));
+    }
+    let evicts_job_pods = spec.target_kind == TargetKind::Job && spec.reschedule_after.is_some();
+    if evicts_job_pods && !ignores_disruptions(target) {
+        remarks.push(format!(
+            "spec.scheduleStrategy: no Pod of {kind} {name:?} is evicted: it would count as failed; want a rule of the Job's podFailurePolicy with action Ignore for the Pod condition DisruptionTarget"
+        ));
+    }
+    remarks
 }
 
 /// What is to be tried: a Pod of each subset that is new or changed. Without a template of the target only the nodes and

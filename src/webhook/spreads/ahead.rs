@@ -21,7 +21,7 @@ use crate::{
     api::apps::workload_spread::WorkloadSpread,
     domain::kinds::workload_spread::{
         ahead::{self, FAST, WINDOW},
-        count::{MOST_VERSIONS, Place, places},
+        count::{MOST_VERSIONS, Place, passes_over, places},
         spec::SpreadSpec,
     },
     runtime::{lock, watches::ObjectKey},
@@ -344,8 +344,7 @@ impl Spreads {
         let has_place =
             |(index, place): (usize, &Place)| place.is_schedulable && (own == Some(index) || !place.is_full());
         let index = places.iter().enumerate().position(has_place)?;
-        let passes_over = places[..index].iter().any(|place| place.is_schedulable);
-        if passes_over && !(is_fast && self.are_full_before((spread, spec), version, index, now)) {
+        if passes_over(&places, index) && !(is_fast && self.are_full_before((spread, spec), version, index, now)) {
             return None;
         }
         if places[index].max.is_none() {

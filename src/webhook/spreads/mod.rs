@@ -3,7 +3,8 @@
 //! - Watches: WorkloadSpreads, in every replica of the webhook.
 //! - Owns: the records of Pods on their way in the status of WorkloadSpreads, together with the manager, which takes them away.
 //! - Reads: targets, where a percentage or an ordinal depends on them; what controls a Pod's controller.
-//! - Never: keeps a Pod from being created, or deleted.
+//! - Never: keeps a Pod from being deleted, or from being created. One exception: where sidecars are required, a Pod that is
+//!   refused with the changes of its subset is not tried without them once a second has passed (`webhook/kinds/pod.rs`).
 //!
 //! The rules are [`crate::domain::kinds::workload_spread`]. Questions about one WorkloadSpread that come at the same time are
 //! answered together, with one write (`settle.rs`), which records places for the next Pods too while many come (`ahead.rs`). A
@@ -115,8 +116,7 @@ pub struct Placed {
 #[derive(Clone, Debug)]
 struct Settled {
     answer: SpreadAnswer,
-    /// None: it was deleted.
-    spec: Option<Arc<SpreadSpec>>,
+    spec: Arc<SpreadSpec>,
     /// How many Pods the workload wants, where limits depend on it.
     total: i32,
     /// The key of its record, where that was there before the Pod.
@@ -153,7 +153,7 @@ pub struct Spreads {
     replica_sets: ReplicaSetOwners,
     /// The kinds by configuration, and when they were read.
     whitelist: tokio::sync::Mutex<Option<(Duration, Arc<str>)>>,
-    batches: Batches<Question, Result<Settled, Unplaced>>,
+    batches: Batches<Question, Result<Option<Settled>, Unplaced>>,
     ahead: Ahead,
     decisions: Family<DecisionLabels, Counter>,
     /// With percentages: in which order the Pods of the subsets come.
@@ -407,13 +407,14 @@ impl Spreads {
         let uid = if name.is_none() { Some(new_uid()?) } else { None };
         let key = name.map(str::to_owned).or_else(|| uid.clone()).unwrap_or_default();
         let settled = self.ask(spread, SpreadAsk::Create { key, version }).await?;
-        let Some(spec) = settled.spec else { return Ok(None) };
-        match settled.answer {
-            SpreadAnswer::Subset(index, there) => {
-                Ok(Some(PlaceOfPod { spec, index, key: settled.key.or(uid), there, total: settled.total }))
-            }
+        let Some(Settled { answer, spec, total, key }) = settled else { return Ok(None) };
+        match answer {
+            SpreadAnswer::Subset(index, there) => Ok(Some(PlaceOfPod { spec, index, key: key.or(uid), there, total })),
             SpreadAnswer::Full => Err(Unplaced::Full),
-            SpreadAnswer::Nothing => Err(Unplaced::Unusable("its Pods have more versions than are counted".into())),
+            // Of a new Pod there is always something to say.
+            SpreadAnswer::TooManyVersions | SpreadAnswer::Nothing => {
+                Err(Unplaced::Unusable("its Pods have more versions than are counted".into()))
+            }
         }
     }
 
@@ -426,7 +427,8 @@ impl Spreads {
         cost::of_new(spec, &mut lock(&coming), place, total)
     }
 
-    async fn ask(self: &Arc<Self>, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<Settled, Unplaced> {
+    /// Asks about a Pod. None: the WorkloadSpread was deleted.
+    async fn ask(self: &Arc<Self>, spread: &Arc<WorkloadSpread>, ask: SpreadAsk) -> Result<Option<Settled>, Unplaced> {
         let key = &ObjectKey::of(spread.as_ref());
         // What nobody has counted has no record of a Pod that goes.
         if matches!(ask, SpreadAsk::Create { .. }) {
@@ -435,8 +437,8 @@ impl Spreads {
         self.question(key, Question::Pod(ask)).await
     }
 
-    /// Asks in the next turn of a WorkloadSpread.
-    async fn question(self: &Arc<Self>, key: &ObjectKey, question: Question) -> Result<Settled, Unplaced> {
+    /// Asks in the next turn of a WorkloadSpread. None: it was deleted.
+    async fn question(self: &Arc<Self>, key: &ObjectKey, question: Question) -> Result<Option<Settled>, Unplaced> {
         let settle = |questions: Vec<Question>| async move { self.settle(key, &questions).await };
         self.batches.ask(key, question, settle).await
     }

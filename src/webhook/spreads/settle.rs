@@ -19,7 +19,7 @@ use crate::{
     domain::kinds::workload_spread::{
         added::{SpreadAdditions, additions},
         ahead,
-        count::{SpreadAnswer, SpreadAsk, answer, places, schedulable},
+        count::{SpreadAnswer, SpreadAsk, answer, passes_over, places, schedulable},
         spec::SpreadSpec,
     },
     k8s::invalid::Invalid,
@@ -56,28 +56,40 @@ impl Question {
     }
 }
 
+/// Where the WorkloadSpread comes from that is decided by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freshness {
+    /// The watch has brought it, at some time.
+    Watched,
+    /// Read at the API server less than `READ_AGAIN` ago, while Pods come fast; or no question is about new Pods.
+    Recent,
+    /// Read there in this turn.
+    Read,
+}
+
 /// What is decided by.
 struct Basis<'a> {
     key: &'a ObjectKey,
     spread: &'a WorkloadSpread,
+    freshness: Freshness,
     spec: &'a Arc<SpreadSpec>,
     limits: &'a [Option<i32>],
     total: i32,
-    /// Whether the WorkloadSpread was read from the API server in this turn, or a moment ago while Pods come fast.
-    is_fresh: bool,
-    /// Whether it was so in this turn.
-    is_read: bool,
 }
 
-/// What is decided.
-struct Turn {
-    status: WorkloadSpreadStatus,
-    /// None: it has been answered for good before, or has to wait for a fresh look.
-    answers: Vec<Option<Settled>>,
-    /// A subset is full that comes before the one that is chosen.
-    passes_over: bool,
+/// A subset is full that comes before the one that is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PassedOver {
     /// How long other replicas may keep places there.
     wait: Option<Duration>,
+}
+
+/// What is found by one look at a WorkloadSpread.
+struct Turn {
+    status: WorkloadSpreadStatus,
+    /// None: it has to wait for a fresh look.
+    answers: Vec<Option<Settled>>,
+    passed_over: Option<PassedOver>,
     ahead: Option<PlacesAhead>,
     /// Places that are given back.
     unused: Vec<UnusedPlace>,
@@ -85,9 +97,46 @@ struct Turn {
     misses_unused: bool,
 }
 
+/// What is to be done then.
+enum Decided {
+    /// To look again, after so long.
+    Reread(Option<Duration>),
+    /// To answer: nothing is to be written. These places are not on record.
+    Answered(Vec<Settled>, Vec<UnusedPlace>),
+    /// To write, and then to answer.
+    Write { answers: Vec<Settled>, status: WorkloadSpreadStatus, ahead: Option<PlacesAhead>, unused: Vec<UnusedPlace> },
+}
+
 impl Turn {
-    fn says_full(&self) -> bool {
-        self.answers.iter().flatten().any(|settled| settled.answer == SpreadAnswer::Full)
+    /// A full subset is passed over. Of several waits the longest counts.
+    fn pass_over(&mut self, wait: Option<Duration>) {
+        self.passed_over = self.passed_over.max(Some(PassedOver { wait }));
+    }
+
+    /// Whether that is enough to answer.
+    fn decided(self, known: &Basis<'_>, questions: &[Question]) -> Decided {
+        let Self { status, answers, passed_over, ahead, unused, misses_unused } = self;
+        let may_be_outdated = match known.freshness {
+            Freshness::Watched => true,
+            // That every subset is full is not said by it.
+            Freshness::Recent => answers.iter().flatten().any(|settled| settled.answer == SpreadAnswer::Full),
+            Freshness::Read => false,
+        };
+        let is_in_doubt = passed_over.is_some_and(|over| may_be_outdated || over.wait.is_some())
+            || (misses_unused && questions.contains(&Question::GiveBack));
+        match answers.into_iter().collect::<Option<Vec<_>>>() {
+            Some(answers) if !is_in_doubt => {
+                if known.spread.status.as_ref().unwrap_or(&WorkloadSpreadStatus::default()) == &status {
+                    Decided::Answered(answers, unused)
+                } else {
+                    Decided::Write { answers, status, ahead, unused }
+                }
+            }
+            // Another replica may have places there that it does not use.
+            _ if known.freshness == Freshness::Read => Decided::Reread(passed_over.and_then(|over| over.wait)),
+            // A place may have become free, which the watch has still to bring.
+            _ => Decided::Reread(None),
+        }
     }
 }
 
@@ -107,27 +156,31 @@ enum SpreadWrite {
 }
 
 impl Spreads {
-    /// Answers all waiting questions about a WorkloadSpread, with one write.
+    /// Answers all waiting questions about a WorkloadSpread, with one write. None: it was deleted.
     pub(super) async fn settle(
         self: &Arc<Self>,
         key: &ObjectKey,
         questions: &[Question],
-    ) -> Vec<Result<Settled, Unplaced>> {
+    ) -> Vec<Result<Option<Settled>, Unplaced>> {
         match self.try_settle(key, questions).await {
-            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Ok(Some(answers)) => answers.into_iter().map(|settled| Ok(Some(settled))).collect(),
+            Ok(None) => vec![Ok(None); questions.len()],
             Err(why) => vec![Err(why); questions.len()],
         }
     }
 
-    async fn try_settle(self: &Arc<Self>, key: &ObjectKey, questions: &[Question]) -> Result<Vec<Settled>, Unplaced> {
-        let nothing = Settled { answer: SpreadAnswer::Nothing, spec: None, total: 0, key: None };
-        let gone = || vec![nothing.clone(); questions.len()];
-        let Some(mut spread) = self.spreads.get(key) else { return Ok(gone()) };
+    async fn try_settle(
+        self: &Arc<Self>,
+        key: &ObjectKey,
+        questions: &[Question],
+    ) -> Result<Option<Vec<Settled>>, Unplaced> {
+        let Some(mut spread) = self.spreads.get(key) else { return Ok(None) };
         let api: Api<WorkloadSpread> = Api::namespaced(self.client.clone(), &key.namespace);
         let now = Instant::now();
-        let is_known = |version: &str| self.ahead.is_fresh(key, &source(&spread), version, now);
-        let mut is_fresh = questions.iter().filter_map(Question::version).all(is_known);
-        let (mut is_read, mut is_bound, mut waited, mut total) = (false, false, Duration::ZERO, None);
+        let is_recent = |version: &str| self.ahead.is_fresh(key, &source(&spread), version, now);
+        let are_recent = questions.iter().filter_map(Question::version).all(is_recent);
+        let mut freshness = if are_recent { Freshness::Recent } else { Freshness::Watched };
+        let (mut is_bound, mut waited, mut total) = (false, Duration::ZERO, None);
         // What is given away of the places on record.
         let mut given: Vec<Option<Settled>> = vec![None; questions.len()];
         for _ in 0..ATTEMPTS {
@@ -138,53 +191,44 @@ impl Spreads {
             }
             let total = total.unwrap_or_default();
             let limits = spec.limits(total);
-            let known = Basis { key, spread: &spread, spec: &spec, limits: &limits, total, is_fresh, is_read };
-            let turn = self.decide(&known, questions, &mut given, waited);
-            // That every subset is full is not said by what may be outdated.
-            let is_outdated = !is_fresh || (!is_read && turn.says_full());
-            let gives_back = !is_read && turn.misses_unused && questions.contains(&Question::GiveBack);
-            if gives_back || (turn.passes_over && (is_outdated || turn.wait.is_some())) {
-                if is_read && let Some(wait) = turn.wait {
-                    // Another replica may have places there that it does not use.
-                    tokio::time::sleep(wait).await;
-                    waited += wait;
-                }
-                // A place may have become free, which the watch has still to bring.
-                match self.reread(key).await? {
-                    Some(fresh) => (spread, is_fresh, is_read) = (fresh, true, true),
-                    None => return Ok(gone()),
-                }
-                continue;
-            }
-            let answers = given.iter().zip(turn.answers).map(|(given, answer)| given.clone().or(answer));
-            let answers = answers.map(|answer| answer.unwrap_or_else(|| nothing.clone())).collect();
-            if spread.status.as_ref().unwrap_or(&WorkloadSpreadStatus::default()) == &turn.status {
-                self.ahead.given_back(key, &turn.unused);
-                return Ok(answers);
-            }
-            let written = self.write(&api, &known, (&turn.status, turn.ahead.as_ref()), is_bound).await?;
-            match written {
-                SpreadWrite::Done => {
-                    self.ahead.given_back(key, &turn.unused);
-                    if let Some(ahead) = turn.ahead {
-                        self.keep_ahead(key, &source(&spread), ahead);
+            let known = Basis { key, spread: &spread, freshness, spec: &spec, limits: &limits, total };
+            let next = match self.decide(&known, questions, &mut given, waited) {
+                Decided::Reread(wait) => {
+                    if let Some(wait) = wait {
+                        tokio::time::sleep(wait).await;
+                        waited += wait;
                     }
-                    return Ok(answers);
+                    self.reread(key).await?
                 }
-                SpreadWrite::Gone => return Ok(gone()),
-                SpreadWrite::Beyond(newer, records) => {
-                    self.take_back(key, &source(&newer), records);
-                    (spread, is_fresh, is_read, is_bound) = (newer, true, true, true);
+                Decided::Answered(answers, unused) => {
+                    self.ahead.given_back(key, &unused);
+                    return Ok(Some(answers));
                 }
-                SpreadWrite::Outdated { only_added } => {
-                    tracing::debug!(spread = %key, "somebody else has written, deciding again");
-                    is_bound |= only_added;
-                    match self.reread(key).await? {
-                        Some(fresh) => (spread, is_fresh, is_read) = (fresh, true, true),
-                        None => return Ok(gone()),
+                Decided::Write { answers, status, ahead, unused } => {
+                    match self.write(&api, &known, (&status, ahead.as_ref()), is_bound).await? {
+                        SpreadWrite::Done => {
+                            self.ahead.given_back(key, &unused);
+                            if let Some(ahead) = ahead {
+                                self.keep_ahead(key, &source(&spread), ahead);
+                            }
+                            return Ok(Some(answers));
+                        }
+                        SpreadWrite::Gone => None,
+                        SpreadWrite::Beyond(newer, records) => {
+                            self.take_back(key, &source(&newer), records);
+                            is_bound = true;
+                            Some(newer)
+                        }
+                        SpreadWrite::Outdated { only_added } => {
+                            tracing::debug!(spread = %key, "somebody else has written, deciding again");
+                            is_bound |= only_added;
+                            self.reread(key).await?
+                        }
                     }
                 }
-            }
+            };
+            let Some(fresh) = next else { return Ok(None) };
+            (spread, freshness) = (fresh, Freshness::Read);
         }
         Err(Unplaced::KeepsChanging)
     }
@@ -231,76 +275,70 @@ impl Spreads {
         Ok(SpreadWrite::Beyond(Arc::new(newer), records.into_iter().map(unused).collect()))
     }
 
-    /// Answers by what is known, and puts into the status what is to be recorded.
+    /// Answers by what is known, and puts into the status what is to be recorded. `given`: the questions that are answered for
+    /// good, by places that are on record.
     fn decide(
         &self,
         known: &Basis<'_>,
         questions: &[Question],
         given: &mut [Option<Settled>],
         waited: Duration,
-    ) -> Turn {
-        let Basis { key, spread, spec, limits, total, .. } = *known;
+    ) -> Decided {
+        let Basis { key, spread, freshness, spec, limits, total } = *known;
         let (now, wall) = (Instant::now(), clock::now().wall);
         let mut status = spread.status.clone().unwrap_or_default();
         let is_known = |UnusedPlace { version, subset, key }: &UnusedPlace| {
-            known.is_read || ahead::is_recorded(&status, (version, subset, key))
+            freshness == Freshness::Read || ahead::is_recorded(&status, (version, subset, key))
         };
         let unused = self.ahead.unused(key, &source(spread), now);
         let (unused, missed): (Vec<_>, Vec<_>) = unused.into_iter().partition(is_known);
         for UnusedPlace { version, subset, key } in &unused {
             ahead::give_back(limits, spec, &mut status, (version, subset, key));
         }
-        let before = status.clone();
-        let answers = vec![None; questions.len()];
-        let mut turn = Turn {
-            status,
-            answers,
-            passes_over: false,
-            wait: None,
-            ahead: None,
-            unused,
-            misses_unused: !missed.is_empty(),
-        };
-        let settled = |answer| Settled { answer, spec: Some(spec.clone()), total, key: None };
+        let (before, answers, misses_unused) = (status.clone(), given.to_vec(), !missed.is_empty());
+        let mut turn = Turn { status, answers, passed_over: None, ahead: None, unused, misses_unused };
+        let settled = |answer| Settled { answer, spec: spec.clone(), total, key: None };
         let mut newest = None;
         for (at, question) in questions.iter().enumerate() {
             if given[at].is_some() {
                 continue;
             }
-            let ask = match question {
-                Question::Pod(ask) => ask,
-                Question::More(version) => {
+            turn.answers[at] = match question {
+                Question::Pod(ask @ SpreadAsk::Create { version, .. }) => {
                     newest = Some(version);
-                    continue;
-                }
-                Question::GiveBack => continue,
-            };
-            if let SpreadAsk::Create { version, .. } = ask {
-                newest = Some(version);
-                match self.give(known, &before, (version, now), waited) {
-                    Given::Place(place) => given[at] = Some(place),
-                    Given::After(wait) => (turn.passes_over, turn.wait) = (true, turn.wait.max(wait)),
-                    Given::None => {
-                        let answered = answer(spec, limits, &mut turn.status, ask, wall);
-                        if answered.passes_over(&places(spec, &before, limits, version)) {
-                            let index = match answered {
-                                SpreadAnswer::Subset(index, _) => index,
-                                SpreadAnswer::Full | SpreadAnswer::Nothing => spec.subsets.len(),
-                            };
-                            let wait = self.kept_by_others(spread, spec, (version, index), waited);
-                            (turn.passes_over, turn.wait) = (true, turn.wait.max(wait));
+                    match self.give(known, &before, (version, now), waited) {
+                        Given::Place(place) => {
+                            given[at] = Some(place.clone());
+                            Some(place)
                         }
-                        turn.answers[at] = Some(settled(answered));
+                        Given::After(wait) => {
+                            turn.pass_over(wait);
+                            None
+                        }
+                        Given::None => {
+                            let answered = answer(spec, limits, &mut turn.status, ask, wall);
+                            let index = answered.index(spec.subsets.len());
+                            if passes_over(&places(spec, &before, limits, version), index) {
+                                turn.pass_over(self.kept_by_others(spread, spec, (version, index), waited));
+                            }
+                            Some(settled(answered))
+                        }
                     }
                 }
-                continue;
-            }
-            turn.answers[at] = Some(settled(answer(spec, limits, &mut turn.status, ask, wall)));
+                Question::Pod(ask @ SpreadAsk::Delete { .. }) => {
+                    Some(settled(answer(spec, limits, &mut turn.status, ask, wall)))
+                }
+                Question::More(version) => {
+                    newest = Some(version);
+                    Some(settled(SpreadAnswer::Nothing))
+                }
+                Question::GiveBack => Some(settled(SpreadAnswer::Nothing)),
+            };
         }
         if let Some(version) = newest.filter(|_| !spec.needs_total()) {
             self.decide_ahead(known, &mut turn, version, (now, wall));
         }
-        turn
+        turn.decided(known, questions)
     }
 
     /// One of the places that are on record, if none is free in a subset before theirs.
@@ -311,7 +349,7 @@ impl Spreads {
         (version, now): (&str, Instant),
         waited: Duration,
     ) -> Given {
-        let Basis { key, spread, spec, limits, total, is_fresh, .. } = *known;
+        let Basis { key, spread, freshness, spec, limits, total } = *known;
         let of = source(spread);
         let Some(index) = self.ahead.subset(key, &of, version, now).filter(|_| !spec.needs_total()) else {
             return Given::None;
@@ -320,19 +358,17 @@ impl Spreads {
         let Some((own, earlier)) = places.get(..=index).and_then(|places| places.split_last()) else {
             return Given::None;
         };
-        let mut earlier = earlier.iter().filter(|place| place.is_schedulable).peekable();
-        let passes_over = earlier.peek().is_some();
-        if !own.is_schedulable || earlier.any(|place| !place.is_full()) {
+        if !own.is_schedulable || earlier.iter().any(|place| place.is_schedulable && !place.is_full()) {
             return Given::None;
         }
         let wait = self.kept_by_others(spread, spec, (version, index), waited);
-        if passes_over && (!is_fresh || wait.is_some()) {
+        if passes_over(&places, index) && (freshness == Freshness::Watched || wait.is_some()) {
             return Given::After(wait);
         }
         match self.ahead.take(key, &of, version, index, now) {
             Some((taken, _)) => {
                 let answer = SpreadAnswer::Subset(index, 0);
-                Given::Place(Settled { answer, spec: Some(spec.clone()), total, key: Some(taken) })
+                Given::Place(Settled { answer, spec: spec.clone(), total, key: Some(taken) })
             }
             None => Given::None,
         }
@@ -355,8 +391,10 @@ impl Spreads {
         let of = (index, name, room);
         turn.ahead = self.ahead.more((key, &source(spread)), version, of, (is_written, is_alone), (now, wall));
         if let Some(new) = &turn.ahead {
-            turn.passes_over |= places[..index].iter().any(|place| place.is_schedulable);
             ahead::record(spec, limits, &mut turn.status, (version, index), &new.keys, wall);
+            if passes_over(&places, index) {
+                turn.pass_over(None);
+            }
         }
     }
 

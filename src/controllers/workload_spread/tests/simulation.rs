@@ -1,4 +1,5 @@
-//! Random histories: a CloneSet that is scaled, Pods that go and come, zones without room, replicas of the webhook that know old
+//! Random histories: a CloneSet that is scaled, or a Deployment that is scaled and rolled out, limits that are numbers or
+//! percentages, Pods that go and come, zones without room, replicas of the webhook that know old
 //! versions, have other clocks or are down, creations and deletions that are refused afterwards, limits and strategies that change,
 //! notes and costs that others take off, Pods that fail, nodes that are lost, refused writes, managers that end between two writes and
 //! start anew. No subset ever gets a Pod above its limit from the webhook; and once nothing stands in the way any more, every Pod
@@ -13,7 +14,7 @@ use super::*;
 use crate::{
     api::apps::workload_spread::WorkloadSpreadStatus,
     domain::kinds::workload_spread::{
-        count::{SpreadAnswer, SpreadAsk, annotation, answer as decide, places},
+        count::{SpreadAnswer, SpreadAsk, annotation, answer as decide, passes_over, places},
         inject::{Note, inject},
         spec::VERSION_IGNORED,
     },
@@ -25,6 +26,11 @@ const REPLICAS: usize = 3;
 
 struct History {
     world: World,
+    /// Whether the target is a Deployment, which has versions with room of their own, or a CloneSet.
+    is_deployment: bool,
+    /// How often the Deployment has been rolled out.
+    revision: usize,
+    has_percentages: bool,
     ready: BTreeSet<ObjectKey>,
     due: BTreeMap<ObjectKey, Duration>,
     made: usize,
@@ -66,6 +72,12 @@ fn note_of(pod: &Value) -> Option<String> {
     note["subset"].as_str().map(str::to_owned)
 }
 
+/// Whether the webhook has put a Pod into subset a, and it counts there.
+fn is_placed_in_a(pod: &Value) -> bool {
+    let is_placed = note_of(pod).as_deref() == Some("a") && text(pod, "/metadata/labels/by") == "webhook";
+    is_placed && !has_failed(pod)
+}
+
 fn cost_of(pod: &Value) -> i64 {
     pod["metadata"]["annotations"][COST].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -87,15 +99,54 @@ fn wanted(set: &Value) -> usize {
     usize::try_from(set["spec"]["replicas"].as_u64().unwrap()).unwrap()
 }
 
+fn has_failed(pod: &Value) -> bool {
+    text(pod, "/status/phase") == "Failed"
+}
+
+/// The version under which a Pod is counted.
+fn version(pod: &Value) -> &str {
+    let hash = text(pod, "/metadata/labels/pod-template-hash");
+    if hash.is_empty() { VERSION_IGNORED } else { hash }
+}
+
+/// The limit of subset a, if it is a percentage.
+fn percentage(spread: &Value) -> Option<usize> {
+    spread["spec"]["subsets"][0]["maxReplicas"].as_str()?.strip_suffix('%')?.parse().ok()
+}
+
+/// The limit of subset a when the workload wants so many Pods.
+fn limit(spread: &Value, wanted: usize) -> usize {
+    match percentage(spread) {
+        Some(percent) => (wanted * percent).div_ceil(100),
+        None => usize::try_from(spread["spec"]["subsets"][0]["maxReplicas"].as_u64().unwrap()).unwrap(),
+    }
+}
+
 impl History {
     fn new(random: &mut Random) -> Self {
         let strategy = match random.chance(70) {
             true => json!({"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 5}}),
             false => json!({}),
         };
-        let world = World::with(4, json!({"spec": {"scheduleStrategy": strategy}}));
-        Self {
+        let (is_deployment, has_percentages) = (random.chance(40), random.chance(40));
+        let mut spec = spread(json!({"spec": {"scheduleStrategy": strategy}}))["spec"].clone();
+        if is_deployment {
+            spec["targetRef"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        }
+        if has_percentages {
+            spec["subsets"][0]["maxReplicas"] = "40%".into();
+        }
+        let world = World::with(4, json!({ "spec": spec }));
+        if is_deployment {
+            world.deployment("web", "i:0");
+            world.change(&format!("{DEPLOYMENTS}web"), json!({"spec": {"replicas": 4}}));
+            world.replica_set("web-0", Some("web"), ("i:0", "0"));
+        }
+        let new = Self {
             world,
+            is_deployment,
+            revision: 0,
+            has_percentages,
             ready: BTreeSet::new(),
             due: BTreeMap::new(),
             made: 0,
@@ -108,7 +159,40 @@ impl History {
             has_budget: random.chance(25),
             refused: 0,
             wrong: None,
+        };
+        if has_percentages {
+            new.note("percentages");
         }
+        new
+    }
+
+    /// The path of the target.
+    fn target(&self) -> String {
+        format!("{}web", if self.is_deployment { DEPLOYMENTS } else { SETS })
+    }
+
+    /// How many Pods the target wants.
+    fn wanted(&self) -> usize {
+        wanted(&self.world.get(&self.target()).unwrap())
+    }
+
+    /// The version of new Pods.
+    fn newest(&self) -> String {
+        if self.is_deployment { self.revision.to_string() } else { VERSION_IGNORED.to_owned() }
+    }
+
+    /// Another version of the Deployment.
+    fn roll_out(&mut self) -> String {
+        self.revision += 1;
+        let (image, hash) = (format!("i:{}", self.revision), self.newest());
+        self.world.change(&self.target(), json!({"spec": {"template": template(&image, None)}}));
+        self.world.replica_set(&format!("web-{hash}"), Some("web"), (&image, &hash));
+        self.note("roll-outs");
+        format!("revision {hash}")
+    }
+
+    fn scale(&self, replicas: usize) {
+        self.world.change(&self.target(), json!({"spec": {"replicas": replicas}}));
     }
 
     fn pods(&self) -> Vec<(String, Arc<Value>)> {
@@ -126,18 +210,20 @@ impl History {
 
     /// What the controller of CloneSets, the scheduler and watches would do next.
     fn surroundings(&self) -> Vec<Effect> {
-        let pods = self.pods();
-        let set = self.world.get(&format!("{SETS}web")).unwrap();
+        let (pods, wanted, newest) = (self.pods(), self.wanted(), self.newest());
+        let is_new = |pod: &Value| version(pod) == newest;
+        let new = pods.iter().filter(|(_, pod)| is_new(pod)).count();
         let mut effects = Vec::new();
-        if pods.len() < wanted(&set) {
+        // During a roll-out there may be one more.
+        if new < wanted && pods.len() < wanted + usize::from(new < pods.len()) {
             effects.push(Effect::Create);
         }
-        if pods.len() > wanted(&set) {
-            // As the controller of CloneSets: what has no node first, then the lowest cost.
-            let first = pods.iter().min_by_key(|(_, pod)| (!text(pod, "/spec/nodeName").is_empty(), cost_of(pod)));
+        if pods.len() > wanted {
+            // As the controllers: what is old, what has no node, then the lowest cost.
+            let rank = |pod: &Value| (is_new(pod), !text(pod, "/spec/nodeName").is_empty(), cost_of(pod));
+            let first = pods.iter().min_by_key(|(_, pod)| rank(pod));
             effects.extend(first.map(|(path, _)| Effect::Delete(path.clone())));
         }
-        let has_failed = |pod: &Value| text(pod, "/status/phase") == "Failed";
         effects.extend(pods.iter().filter(|(_, pod)| has_failed(pod)).map(|(path, _)| Effect::Delete(path.clone())));
         for (path, pod) in pods.iter().filter(|(_, pod)| text(pod, "/spec/nodeName").is_empty() && !has_failed(pod)) {
             let open = ["a", "b"].into_iter().filter(|zone| !self.closed.contains(zone));
@@ -166,9 +252,12 @@ impl History {
             let Some(spread) = self.known[replica].clone() else { return SpreadAnswer::Nothing };
             let spec = SpreadSpec::of(&spread).unwrap();
             let before = spread.status.clone().unwrap_or_default();
-            let (mut status, limits) = (before.clone(), spec.limits(0));
+            // Who makes a Pod, or takes one, has seen how many there are to be: so does the webhook.
+            let total = i32::try_from(self.wanted()).unwrap();
+            let (mut status, limits) = (before.clone(), spec.limits(total));
             let answered = decide(&spec, &limits, &mut status, ask, self.clock(replica));
-            if answered.passes_over(&places(&spec, &before, &limits, VERSION_IGNORED)) && !is_fresh {
+            let places = places(&spec, &before, &limits, ask.version());
+            if passes_over(&places, answered.index(places.len())) && !is_fresh {
                 (self.known[replica], is_fresh) = (self.spread(), true);
                 continue;
             }
@@ -189,11 +278,22 @@ impl History {
         }
     }
 
+    /// A Pod as its controller makes it.
+    fn make(&self, name: &str) {
+        if !self.is_deployment {
+            self.world.pod(name, "", json!({}));
+            return;
+        }
+        self.world.pod_of_set(name, &format!("web-{}", self.revision), "", json!({}));
+        let pending = json!({"spec": {"nodeName": null}, "status": {"phase": "Pending"}});
+        self.world.change(&format!("{PODS}{name}"), pending);
+    }
+
     fn create(&mut self, random: &mut Random) -> String {
         self.made += 1;
         let name = format!("web-{}", self.made);
         if self.webhook_is_down {
-            self.world.pod(&name, "", json!({}));
+            self.make(&name);
             self.note("missed");
             return format!("{name} is created without us");
         }
@@ -201,13 +301,13 @@ impl History {
         if self.known[replica].is_none() {
             self.known[replica] = self.spread();
         }
-        let ask = SpreadAsk::Create { key: name.clone(), version: VERSION_IGNORED.into() };
+        let ask = SpreadAsk::Create { key: name.clone(), version: self.newest() };
         let answered = self.ask(replica, &ask);
         if self.has_no_quota {
             self.note("refused creations");
             return format!("{name} is refused after {answered:?}");
         }
-        self.world.pod(&name, "", json!({}));
+        self.make(&name);
         if let SpreadAnswer::Subset(index, _) = answered {
             let spec = SpreadSpec::of(self.known[replica].as_ref().unwrap()).unwrap();
             let note = Note { matched: annotation("ws", &spec.subsets[index].name, None), cost: None };
@@ -221,13 +321,12 @@ impl History {
         format!("{name} goes to {answered:?}")
     }
 
-    /// Right after a Pod was placed: the limit of now holds, whatever the status says.
+    /// Right after a Pod was placed: the limit of now holds for its version, whatever the status says.
     fn check_limit(&mut self) {
-        let limit = self.world.get(&format!("{SPREADS}ws")).unwrap()["spec"]["subsets"][0]["maxReplicas"].clone();
-        let limit = usize::try_from(limit.as_u64().unwrap()).unwrap() + self.refused;
-        let pods = self.pods();
-        let own = pods.iter().filter(|(_, pod)| note_of(pod).as_deref() == Some("a"));
-        let placed = own.filter(|(_, pod)| text(pod, "/metadata/labels/by") == "webhook").count();
+        let limit = limit(&self.world.get(&format!("{SPREADS}ws")).unwrap(), self.wanted()) + self.refused;
+        let (pods, newest) = (self.pods(), self.newest());
+        let own = pods.iter().filter(|(_, pod)| is_placed_in_a(pod) && version(pod) == newest);
+        let placed = own.count();
         if self.last_is_in_a(&pods) && placed > limit {
             self.wrong = Some(format!("the webhook has put {placed} Pods where there is room for {limit}"));
         }
@@ -251,7 +350,8 @@ impl History {
         let is_heard = is_active && !self.webhook_is_down && self.known[replica].is_some();
         if let Some(subset) = pod.as_ref().and_then(|pod| note_of(pod)).filter(|_| is_heard) {
             let name = path.rsplit('/').next().unwrap().to_owned();
-            self.ask(replica, &SpreadAsk::Delete { pod: name, subset, version: VERSION_IGNORED.into() });
+            let version = pod.as_deref().map(version).unwrap_or_default().to_owned();
+            self.ask(replica, &SpreadAsk::Delete { pod: name, subset, version });
             self.note("recorded deletions");
         }
     }
@@ -324,7 +424,7 @@ impl History {
         for (path, _) in self.pods().iter().filter(|(_, pod)| text(pod, "/spec/nodeName") == "a") {
             self.remove(path, random);
         }
-        self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": MOST}}));
+        self.scale(MOST);
         let end = clock::now().mono + Duration::from_secs(8);
         for _ in 0..200 {
             let left = end.saturating_sub(clock::now().mono);
@@ -406,6 +506,8 @@ struct Seen {
     pods: Vec<Arc<Value>>,
     spread: Arc<Value>,
     wanted: usize,
+    /// The version of new Pods.
+    newest: String,
     refused: usize,
     /// Changes of Pods that no watch has brought: what is written without them is right by chance.
     undelivered: usize,
@@ -417,7 +519,7 @@ impl Seen {
     }
 
     fn limit(&self) -> usize {
-        usize::try_from(self.spread["spec"]["subsets"][0]["maxReplicas"].as_u64().unwrap()).unwrap()
+        limit(&self.spread, self.wanted)
     }
 
     fn in_subset<'a>(&'a self, subset: &'a str) -> impl Iterator<Item = &'a Arc<Value>> {
@@ -432,7 +534,7 @@ impl Driver for History {
         Ok(match random.below(20) {
             0..=2 => {
                 let replicas = random.below(MOST + 1);
-                self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": replicas}}));
+                self.scale(replicas);
                 format!("{replicas} replicas")
             }
             3 | 4 => {
@@ -469,9 +571,13 @@ impl Driver for History {
                 format!("without room: {:?}", self.closed)
             }
             9 => {
-                let max = random.below(4);
+                let drawn = random.below(4);
+                let max: Value = match self.has_percentages {
+                    true => ["0%", "25%", "60%", "100%"][drawn].into(),
+                    false => drawn.into(),
+                };
                 let mut subsets = self.world.get(&format!("{SPREADS}ws")).unwrap()["spec"]["subsets"].clone();
-                subsets[0]["maxReplicas"] = max.into();
+                subsets[0]["maxReplicas"] = max.clone();
                 self.change_spec(&json!({"subsets": subsets}));
                 format!("a limit of {max}")
             }
@@ -495,6 +601,7 @@ impl Driver for History {
                 format!("it is adaptive: {is_adaptive}")
             }
             18 => return self.starve(random).await,
+            _ if self.is_deployment => self.roll_out(),
             _ => "nothing".into(),
         })
     }
@@ -506,7 +613,7 @@ impl Driver for History {
         if lock(&self.world.lives).is_some() {
             self.restart_manager();
         }
-        self.world.change(&format!("{SETS}web"), json!({"spec": {"replicas": 5}}));
+        self.scale(5);
         Ok("there is room, quota and a webhook".into())
     }
 
@@ -566,12 +673,12 @@ impl Driver for History {
     }
 
     async fn see(&mut self) -> Result<Seen, String> {
-        let set = self.world.get(&format!("{SETS}web")).unwrap();
         let spread = self.world.get(&format!("{SPREADS}ws")).unwrap();
         let pods = self.pods().into_iter().map(|(_, pod)| pod).collect();
         let news = |server: &Server| server.news.iter().filter(|path| path.starts_with(PODS)).count();
         let undelivered = news(&lock(&self.world.server));
-        Ok(Seen { pods, spread, wanted: wanted(&set), refused: self.refused, undelivered })
+        let (wanted, newest) = (self.wanted(), self.newest());
+        Ok(Seen { pods, spread, wanted, newest, refused: self.refused, undelivered })
     }
 }
 
@@ -591,7 +698,11 @@ impl Model for Promises {
     fn wrongs(&mut self, seen: &Seen) -> Vec<String> {
         let mut wrongs = Vec::new();
         self.largest = self.largest.max(seen.limit());
-        let placed = seen.in_subset("a").filter(|pod| text(pod, "/metadata/labels/by") == "webhook").count();
+        let mut by_version: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in seen.pods.iter().filter(|pod| is_placed_in_a(pod)) {
+            *by_version.entry(version(pod)).or_default() += 1;
+        }
+        let placed = by_version.into_values().max().unwrap_or_default();
         if placed > self.largest + seen.refused {
             wrongs.push(format!("the webhook has put {placed} Pods where there is room for {}", self.largest));
         }
@@ -619,21 +730,17 @@ impl Model for Promises {
         }
         for pod in &seen.pods {
             let name = text(pod, "/metadata/name");
-            let has_failed = text(pod, "/status/phase") == "Failed";
-            if text(pod, "/spec/nodeName").is_empty() || note_of(pod).is_none() || has_failed {
+            if text(pod, "/spec/nodeName").is_empty() || note_of(pod).is_none() || has_failed(pod) {
                 missing.push(format!("{name} has no node or no subset, or has failed"));
+            }
+            if version(pod) != seen.newest {
+                missing.push(format!("{name} is of version {}", version(pod)));
             }
         }
         let (max, status) = (seen.limit(), seen.status());
         for (index, (subset, limit)) in [("a", Some(max)), ("b", None)].into_iter().enumerate() {
             let there = seen.in_subset(subset).count();
-            let within = there.min(limit.unwrap_or(there));
-            let cost = if index == 0 { 200 } else { 100 };
-            let costs = seen.in_subset(subset).filter(|pod| cost_of(pod) == cost).count();
-            let above = seen.in_subset(subset).filter(|pod| cost_of(pod) == -cost_above(index)).count();
-            if (costs, above) != (within, there - within) {
-                missing.push(format!("of {there} Pods in {subset} {costs} are worth {cost} and {above} nothing, with a limit of {limit:?}"));
-            }
+            missing.extend(seen.missing_costs(index, subset, limit));
             let counted = status.subset_statuses.iter().find(|known| known.name == subset);
             let counted = counted.map(|known| (known.replicas, known.missing_replicas)).unwrap_or_default();
             let left = limit.map_or(-1, |max| i32::try_from(max.saturating_sub(there)).unwrap());
@@ -657,6 +764,33 @@ impl Model for Promises {
             missing.push("the status is of another generation".into());
         }
         missing
+    }
+}
+
+impl Seen {
+    /// What the Pods of a subset are not worth yet.
+    fn missing_costs(&self, index: usize, subset: &str, limit: Option<usize>) -> Option<String> {
+        let there = self.in_subset(subset).count();
+        let so_many = |costs: &dyn Fn(i64) -> bool| self.in_subset(subset).filter(|pod| costs(cost_of(pod))).count();
+        let of_no_place = so_many(&|cost| cost == -cost_above(index));
+        if let Some(percent) = percentage(&self.spread) {
+            // Each Pod has a place of its own in the order in which Pods come, but where none ever comes.
+            let gets_none = if index == 0 { percent == 0 } else { percent == 100 };
+            let all: BTreeSet<i64> = self.pods.iter().map(|pod| cost_of(pod)).filter(|cost| *cost > 0).collect();
+            let places = so_many(&|cost| cost > 0);
+            let have_places = self.pods.iter().filter(|pod| cost_of(pod) > 0).count();
+            let wanted = if gets_none { (0, there) } else { (there, 0) };
+            let is_wrong = (places, of_no_place) != wanted || all.len() != have_places;
+            return is_wrong
+                .then(|| format!("{places} of {there} Pods in {subset} have a place, with {percent}%: {all:?}"));
+        }
+        let within = there.min(limit.unwrap_or(there));
+        let cost = if index == 0 { 200 } else { 100 };
+        let costs = so_many(&|found| found == cost);
+        let is_wrong = (costs, of_no_place) != (within, there - within);
+        is_wrong.then(|| {
+            format!("of {there} Pods in {subset} {costs} are worth {cost} and {of_no_place} nothing, with a limit of {limit:?}")
+        })
     }
 }
 
@@ -699,10 +833,12 @@ fn simulation_of_workload_spreads() {
         ("Pods failed", 30),
         ("nodes lost", 30),
         ("strategies", 50),
+        ("percentages", 20),
+        ("roll-outs", 20),
     ]);
 }
 
-const COUNTED: [&str; 16] = [
+const COUNTED: [&str; 18] = [
     "placed",
     "missed",
     "recorded deletions",
@@ -719,4 +855,6 @@ const COUNTED: [&str; 16] = [
     "Pods failed",
     "nodes lost",
     "strategies",
+    "percentages",
+    "roll-outs",
 ];

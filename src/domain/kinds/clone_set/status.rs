@@ -113,14 +113,16 @@ fn how_far(spec: &Spec, status: &CloneSetStatus, outcome: &Outcome) -> Progress 
     if status.replicas != replicas || status.available_replicas != replicas {
         return waiting("Progressing", format!("{} of {replicas} Pods are available", status.available_replicas));
     }
-    match () {
-        () if updated == replicas => Progress::Available,
-        () if spec.is_paused => held("Paused", "the update is paused"),
-        () if is_left_to_deletions(spec, status) => held(kstatus::ON_DELETE, "Pods are updated when they are deleted"),
-        () if updated < expected => {
-            waiting("Progressing", format!("{updated} of {expected} Pods are updated and available"))
-        }
-        () => held(kstatus::PARTITION, "the partition keeps Pods on the current revision"),
+    if updated == replicas {
+        Progress::Available
+    } else if spec.is_paused {
+        held("Paused", "the update is paused")
+    } else if is_left_to_deletions(spec, status) {
+        held(kstatus::ON_DELETE, "Pods are updated when they are deleted")
+    } else if updated < expected {
+        waiting("Progressing", format!("{updated} of {expected} Pods are updated and available"))
+    } else {
+        held(kstatus::PARTITION, "the partition keeps Pods on the current revision")
     }
 }
 

@@ -11,7 +11,11 @@
 
 use serde_json::{Value, json};
 
-use super::{count::there, spec::SpreadSpec};
+use super::{
+    count::there,
+    patch::{ChangedSubset, changed_subsets, operation, tests_of},
+    spec::SpreadSpec,
+};
 use crate::{
     api::apps::workload_spread::{SpreadSubsetStatus, WorkloadSpreadStatus},
     k8s::pointer::escaped,
@@ -21,7 +25,7 @@ use crate::{
 const CLOSE: i32 = 8;
 
 /// New records, and how they are written.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SpreadAdditions {
     /// The operations of a JSON patch.
     pub patch: Vec<Value>,
@@ -33,40 +37,23 @@ pub struct SpreadAdditions {
 pub fn additions(
     before: &WorkloadSpreadStatus,
     after: &WorkloadSpreadStatus,
-    (uid, generation): (&str, i64),
+    source: (&str, i64),
 ) -> Option<SpreadAdditions> {
-    let (old, new) = (&before.versioned_subset_statuses, &after.versioned_subset_statuses);
     let is_rest_same = before.observed_generation == after.observed_generation
         && before.subset_statuses == after.subset_statuses
         && before.conditions == after.conditions;
-    if !is_rest_same || !old.keys().eq(new.keys()) {
+    if !is_rest_same {
         return None;
     }
-    let mut additions = SpreadAdditions::default();
-    additions.operation("test", "/metadata/uid", uid.into());
-    additions.operation("test", "/metadata/generation", generation.into());
-    for ((version, old), new) in old.iter().zip(new.values()) {
-        if old.len() != new.len() {
-            return None;
-        }
-        for (index, (old, new)) in old.iter().zip(new).enumerate().filter(|(_, (old, new))| old != new) {
-            additions.subset((version.as_str(), index), old, new)?;
-        }
+    let mut additions = SpreadAdditions { patch: tests_of(source).into(), records: Vec::new() };
+    for changed in changed_subsets(before, after)? {
+        additions.subset(changed)?;
     }
     (!additions.records.is_empty()).then_some(additions)
 }
 
 impl SpreadAdditions {
-    fn operation(&mut self, op: &str, path: &str, value: Value) {
-        self.patch.push(json!({"op": op, "path": path, "value": value}));
-    }
-
-    fn subset(
-        &mut self,
-        (version, index): (&str, usize),
-        old: &SpreadSubsetStatus,
-        new: &SpreadSubsetStatus,
-    ) -> Option<()> {
+    fn subset(&mut self, ChangedSubset { version, at, old, new }: ChangedSubset<'_>) -> Option<()> {
         let is_rest_same = old.name == new.name
             && old.conditions == new.conditions
             && old.replicas == new.replicas
@@ -76,15 +63,14 @@ impl SpreadAdditions {
         if !is_rest_same || !are_kept || has_new && new.missing_replicas < CLOSE {
             return None;
         }
-        let at = format!("/status/versionedSubsetStatuses/{}/{index}", escaped(version));
-        self.operation("test", &format!("{at}/name"), old.name.as_str().into());
+        self.patch.push(operation("test", &format!("{at}/name"), old.name.as_str()));
         for (key, since) in new.creating_pods.iter().filter(|(key, _)| !old.creating_pods.contains_key(*key)) {
-            self.operation("add", &format!("{at}/creatingPods/{}", escaped(key)), json!(since));
+            self.patch.push(operation("add", &format!("{at}/creatingPods/{}", escaped(key)), json!(since)));
             self.records.push((version.to_owned(), new.name.clone(), key.clone()));
         }
         if old.missing_replicas != new.missing_replicas {
             // Where others record too the controller counts it anew.
-            self.operation("add", &format!("{at}/missingReplicas"), new.missing_replicas.into());
+            self.patch.push(operation("add", &format!("{at}/missingReplicas"), new.missing_replicas));
         }
         Some(())
     }

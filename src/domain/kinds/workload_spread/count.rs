@@ -54,19 +54,20 @@ pub enum SpreadAnswer {
     Subset(usize, i32),
     /// Every subset is full, or gets no Pods for now.
     Full,
-    /// There is nothing to say: a deletion, or more versions than are recorded.
+    /// No more versions are recorded.
+    TooManyVersions,
+    /// There is nothing to say: it is no creation.
     Nothing,
 }
 
 impl SpreadAnswer {
-    /// Whether a subset before the chosen one was full: what is known may be outdated.
-    pub fn passes_over(self, places: &[Place]) -> bool {
-        let before = match self {
-            Self::Subset(index, _) => &places[..index.min(places.len())],
-            Self::Full => places,
-            Self::Nothing => &[],
-        };
-        before.iter().any(|place| place.is_schedulable)
+    /// The place in the order of so many subsets: behind all of them if every one is full, before them if none is looked for.
+    pub fn index(self, subsets: usize) -> usize {
+        match self {
+            Self::Subset(index, _) => index,
+            Self::Full => subsets,
+            Self::TooManyVersions | Self::Nothing => 0,
+        }
     }
 }
 
@@ -86,6 +87,11 @@ impl Place {
     pub fn is_full(self) -> bool {
         self.max.is_some_and(|max| self.there >= max)
     }
+}
+
+/// Whether a subset that gets Pods comes before a place in the order: it is full, by what is known, which may be outdated.
+pub fn passes_over(places: &[Place], index: usize) -> bool {
+    places.iter().take(index).any(|place| place.is_schedulable)
 }
 
 /// Whether a subset gets Pods, for each of them in the order of the spec.
@@ -164,7 +170,7 @@ pub fn answer(
                 return answer;
             }
             if recorded.is_none() && status.versioned_subset_statuses.len() >= MOST_VERSIONS {
-                return SpreadAnswer::Nothing;
+                return SpreadAnswer::TooManyVersions;
             }
             (index, answer)
         }

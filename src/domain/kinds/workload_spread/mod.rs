@@ -9,11 +9,13 @@
 //! Pods, nodes ──adopt.rs: Pods that were missed──▶ plan.rs ─▶ SpreadPlan ─▶ the controller
 //!                                                   ├─ cost.rs: which Pods go first
 //!                                                   ├─ places.rs: subsets in which Pods find no place
+//!                                                   ├─ jobs.rs: whether Pods of a Job may be evicted from there
 //!                                                   └─ status.rs, settled.rs: how it is written
 //! ```
 //!
 //! Webhook and controller write one status. The webhook writes on the version that it has read, or adds records alone and looks
-//! at what has come of it (`added.rs`); the controller leaves alone what is recorded meanwhile.
+//! at what has come of it (`added.rs`); the controller leaves alone what is recorded meanwhile (`settled.rs`). `patch.rs` is what
+//! both patches share.
 
 pub mod added;
 pub mod adopt;
@@ -21,7 +23,9 @@ pub mod ahead;
 pub mod cost;
 pub mod count;
 pub mod inject;
+pub mod jobs;
 pub mod matching;
+mod patch;
 pub mod places;
 pub mod plan;
 pub mod problems;

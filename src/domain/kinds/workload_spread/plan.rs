@@ -92,6 +92,8 @@ pub struct SpreadSeen<'a> {
     pub recorded: &'a WorkloadSpreadStatus,
     /// How old the records of Pods on their way are, by version, subset and key.
     pub ages: &'a BTreeMap<EntryKey, Duration>,
+    /// Whether the target is a Job that does not count an evicted Pod as failed.
+    pub ignores_disruptions: bool,
 }
 
 /// Which way a Pod goes that is on record.
@@ -160,6 +162,8 @@ pub struct SpreadPlan {
     pub surplus: usize,
     /// Pods that belong to no subset.
     pub nowhere: usize,
+    /// Pods of which nobody knows yet where they belong.
+    pub unknown: usize,
 }
 
 impl SpreadPlan {
@@ -215,7 +219,8 @@ pub fn plan(spec: &SpreadSpec, seen: &SpreadSeen<'_>, now: Now) -> SpreadPlan {
             ..SpreadSubsetStatus::default()
         });
     plan.subsets = subsets.collect();
-    plan.nowhere = seen.pods.iter().filter(|pod| pod.home == Home::Nowhere && pod.pod.is_active()).count();
+    let active_in = |home: Home| seen.pods.iter().filter(|pod| pod.home == home && pod.pod.is_active()).count();
+    (plan.nowhere, plan.unknown) = (active_in(Home::Nowhere), active_in(Home::Unknown));
     reschedule(spec, seen, &mut plan, now);
     for (version, pods) in &by_version {
         costs(spec, (&limits, seen), version, pods, &mut plan);
@@ -235,11 +240,47 @@ pub fn without_pods(
     ages: &BTreeMap<EntryKey, Duration>,
     now: Now,
 ) -> SpreadPlan {
-    let seen = SpreadSeen { pods: &[], total: 0, newest: Newest::Unknown, recorded, ages };
-    let mut plan = plan(spec, &seen, now);
+    let mut plan = plan(spec, &without_known_target(&[], recorded, ages), now);
     // Nobody has looked whether these Pods came: most did, and went with their target.
     plan.events.retain(|event| !matches!(event, SpreadEvent::CreatePodFailed(_)));
     plan
+}
+
+/// Decides while the target cannot be read, or the Pods may be those of another WorkloadSpread. The webhook may go on recording
+/// Pods, so records are settled, and `noted`, the Pods that have its note, are those that count. No Pod is written or evicted.
+///
+/// With percentages the room stays as it is recorded: nobody knows what they are a part of. The webhook does not go by it.
+pub fn without_target(
+    spec: &SpreadSpec,
+    recorded: &WorkloadSpreadStatus,
+    noted: &[SpreadPod],
+    ages: &BTreeMap<EntryKey, Duration>,
+    now: Now,
+) -> SpreadPlan {
+    let mut plan = plan(spec, &without_known_target(noted, recorded, ages), now);
+    plan.evict.clear();
+    if spec.needs_total() {
+        keep_room(&mut plan.subsets, &recorded.subset_statuses);
+        for (version, subsets) in &mut plan.versions {
+            keep_room(subsets, recorded.versioned_subset_statuses.get(version).map_or(&[][..], Vec::as_slice));
+        }
+    }
+    plan
+}
+
+fn without_known_target<'a>(
+    pods: &'a [SpreadPod],
+    recorded: &'a WorkloadSpreadStatus,
+    ages: &'a BTreeMap<EntryKey, Duration>,
+) -> SpreadSeen<'a> {
+    SpreadSeen { pods, total: 0, newest: Newest::Unknown, recorded, ages, ignores_disruptions: false }
+}
+
+fn keep_room(subsets: &mut [SpreadSubsetStatus], recorded: &[SpreadSubsetStatus]) {
+    for subset in subsets.iter_mut().filter(|subset| subset.missing_replicas >= 0) {
+        let before = recorded.iter().find(|before| before.name == subset.name);
+        subset.missing_replicas = before.map_or(0, |before| before.missing_replicas.max(0));
+    }
 }
 
 /// One version.
@@ -353,7 +394,8 @@ fn count<T>(items: impl Iterator<Item = T>) -> i32 {
     i32::try_from(items.count()).unwrap_or(i32::MAX)
 }
 
-/// Pods that find no place in a subset but the last: they are evicted, and the subset gets no more for a while.
+/// Pods that find no place in a subset but the last: they are evicted, and the subset gets no more for a while. A Pod of a Job that
+/// counts it as failed then stays: only those that come after it go elsewhere.
 fn reschedule(spec: &SpreadSpec, seen: &SpreadSeen<'_>, plan: &mut SpreadPlan, now: Now) {
     let Some(limit) = spec.reschedule_after else { return };
     let last = spec.subsets.len() - 1;
@@ -375,12 +417,17 @@ fn reschedule(spec: &SpreadSpec, seen: &SpreadSeen<'_>, plan: &mut SpreadPlan, n
         if has_recovered {
             plan.events.push(SpreadEvent::RecoverSchedulable(name.clone()));
         }
-        plan.evict.extend(overdue);
+        plan.evict.extend(overdue.into_iter().filter(|pod| seen.ignores_disruptions || !is_of_job(pod)));
         plan.subsets[index].conditions = vec![condition.clone()];
         for entries in plan.versions.values_mut() {
             entries[index].conditions = vec![condition.clone()];
         }
     }
+}
+
+/// Whether a Job controls it.
+fn is_of_job(pod: &PodView) -> bool {
+    pod.controller.as_deref().is_some_and(|owner| owner.is("batch", "Job"))
 }
 
 /// The deletion costs of the Pods of one version.

@@ -5,7 +5,11 @@ use serde_json::Value;
 use super::spec::{SpreadSpec, TargetKind, VERSION_IGNORED};
 use crate::{
     api::labels,
-    k8s::{invalid::Invalid, pod::Labels},
+    k8s::{
+        int_or_percent::{IntOrPercent, Round},
+        invalid::Invalid,
+        pod::Labels,
+    },
 };
 
 /// How many Pods a target wants. `configured` is the path that the ConfigMap gives for its kind, if it does. What it does not
@@ -32,6 +36,17 @@ pub fn total(spec: &SpreadSpec, target: &Value, configured: Option<&str>) -> Res
         (TargetKind::Job, _) => Ok(number(target.pointer("/spec/parallelism")).unwrap_or(1)),
         _ => Ok(number(target.pointer("/spec/replicas")).unwrap_or(1)),
     }
+}
+
+/// Whether Pods that a CloneSet makes beyond its replicas in an update find every subset full: old and new Pods share the limits.
+pub fn lacks_room_for_surge(spec: &SpreadSpec, target: &Value) -> bool {
+    let surge = target.pointer("/spec/updateStrategy/maxSurge").and_then(|surge| IntOrPercent::parse(surge).ok());
+    let (TargetKind::CloneSet, Some(surge)) = (spec.target_kind, surge) else { return false };
+    let wanted = total(spec, target, None).unwrap_or_default();
+    let surge = surge.resolve(wanted, Round::Up);
+    // None: some subset has no limit.
+    let room = spec.limits(wanted).into_iter().try_fold(0_i32, |sum, max| Some(sum.saturating_add(max?)));
+    surge > 0 && room.is_some_and(|room| room < wanted.saturating_add(surge))
 }
 
 fn number(value: Option<&Value>) -> Option<i32> {

@@ -1,6 +1,6 @@
 //! What the controller writes while the webhook records Pods: counts, and records that are settled, as a JSON patch that
-//! leaves alone what is recorded meanwhile. A patch bound to one version of the object would meet those records again and
-//! again, and all of them would stay.
+//! leaves alone what is recorded meanwhile. A patch bound to one version of the object would fail after every new record, and
+//! under load no settled record would ever be removed.
 //!
 //! No limit is passed by it. What takes room is not written so: the webhook may have given that room away. A Pod that is gone
 //! is not counted twice as gone: a deletion that was recorded meanwhile makes a test fail. A Pod that has come may be counted
@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::count::there;
-use crate::{
-    api::apps::workload_spread::{SpreadSubsetStatus, WorkloadSpreadStatus},
-    k8s::pointer::escaped,
+use super::{
+    count::there,
+    patch::{ChangedSubset, changed_subsets, operation, tests_of},
 };
+use crate::{api::apps::workload_spread::WorkloadSpreadStatus, k8s::pointer::escaped};
 
 /// With less room than this every record counts.
 const CLOSE: i32 = 16;
@@ -24,32 +24,19 @@ const CLOSE: i32 = 16;
 type Records = BTreeMap<String, Timestamp>;
 
 /// The patch of an object with this UID and generation. None: more differs than counts and settled records, or room is taken.
-pub fn patch(
-    before: &WorkloadSpreadStatus,
-    after: &WorkloadSpreadStatus,
-    (uid, generation): (&str, i64),
-) -> Option<Value> {
-    let (old, new) = (&before.versioned_subset_statuses, &after.versioned_subset_statuses);
+pub fn patch(before: &WorkloadSpreadStatus, after: &WorkloadSpreadStatus, source: (&str, i64)) -> Option<Value> {
     let words = |status: &WorkloadSpreadStatus| -> Vec<[String; 3]> {
         let all = status.conditions.iter();
         all.map(|one| [one.type_.clone(), one.status.clone(), one.reason.clone()]).collect()
     };
     let is_news = before.observed_generation != after.observed_generation || words(before) != words(after);
-    if is_news || !old.keys().eq(new.keys()) {
+    if is_news {
         return None;
     }
-    let mut patch = Patch::default();
-    patch.test("/metadata/uid", uid);
-    patch.test("/metadata/generation", generation);
-    for ((version, old), new) in old.iter().zip(new.values()) {
-        if old.len() != new.len() {
-            return None;
-        }
-        // What stays as it is needs no test: OpenKruise leaves out an empty map, which would make one fail again and again.
-        for (index, (old, new)) in old.iter().zip(new).enumerate().filter(|(_, (old, new))| old != new) {
-            let at = format!("/status/versionedSubsetStatuses/{}/{index}", escaped(version));
-            patch.subset(&at, old, new)?;
-        }
+    let mut patch = Patch { tests: tests_of(source).into(), changes: Vec::new() };
+    // What stays as it is needs no test: OpenKruise leaves out an empty map, which would make one fail again and again.
+    for changed in changed_subsets(before, after)? {
+        patch.subset(changed)?;
     }
     if before.subset_statuses != after.subset_statuses {
         patch.set("/status/subsetStatuses", json!(after.subset_statuses));
@@ -61,7 +48,6 @@ pub fn patch(
     (!changes.is_empty()).then(|| tests.into_iter().chain(changes).collect())
 }
 
-#[derive(Default)]
 struct Patch {
     tests: Vec<Value>,
     changes: Vec<Value>,
@@ -69,18 +55,18 @@ struct Patch {
 
 impl Patch {
     fn test(&mut self, path: &str, value: impl Into<Value>) {
-        self.tests.push(json!({"op": "test", "path": path, "value": value.into()}));
+        self.tests.push(operation("test", path, value));
     }
 
-    fn set(&mut self, path: &str, value: Value) {
-        self.changes.push(json!({"op": "add", "path": path, "value": value}));
+    fn set(&mut self, path: &str, value: impl Into<Value>) {
+        self.changes.push(operation("add", path, value));
     }
 
     fn remove(&mut self, path: &str) {
         self.changes.push(json!({"op": "remove", "path": path}));
     }
 
-    fn subset(&mut self, at: &str, old: &SpreadSubsetStatus, new: &SpreadSubsetStatus) -> Option<()> {
+    fn subset(&mut self, ChangedSubset { at, old, new, .. }: ChangedSubset<'_>) -> Option<()> {
         if old.name != new.name || old.conditions != new.conditions || there(old) < there(new) {
             return None;
         }
@@ -93,10 +79,10 @@ impl Patch {
         self.records(&member("creatingPods"), &old.creating_pods, &new.creating_pods, (is_close, true))?;
         self.records(&member("deletingPods"), &old.deleting_pods, &new.deleting_pods, (has_limit, false))?;
         if old.replicas != new.replicas {
-            self.set(&member("replicas"), new.replicas.into());
+            self.set(&member("replicas"), new.replicas);
         }
         if old.missing_replicas != new.missing_replicas {
-            self.set(&member("missingReplicas"), new.missing_replicas.into());
+            self.set(&member("missingReplicas"), new.missing_replicas);
         }
         Some(())
     }
@@ -126,7 +112,7 @@ impl Patch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::pointer::patched;
+    use crate::{api::apps::workload_spread::SpreadSubsetStatus, k8s::pointer::patched};
 
     const SINCE: &str = "2026-01-01T00:00:00Z";
 

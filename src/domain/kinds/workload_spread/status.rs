@@ -26,7 +26,7 @@ pub enum SpreadHindrance {
 }
 
 impl SpreadHindrance {
-    /// Whether there are no Pods then. With any other hindrance nobody knows, and what is recorded holds.
+    /// Whether there are no Pods then. With any other hindrance nobody knows, and those count that have a note.
     pub fn leaves_no_pods(&self) -> bool {
         match self {
             Self::Missing | Self::Going => true,
@@ -76,6 +76,11 @@ fn progress(plan: &SpreadPlan) -> (&'static str, &'static str, String) {
     if plan.coming > 0 {
         let message = format!("Pods on their way: {}", plan.coming);
         return (conditions::RECONCILING, "PodsComing", message);
+    }
+    if plan.unknown > 0 {
+        let message =
+            format!("Pods that are in no subset yet: {}; each is assigned by its node when it has one", plan.unknown);
+        return (conditions::RECONCILING, "PodsUnassigned", message);
     }
     if plan.surplus + plan.nowhere > 0 {
         let message = format!(

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use super::{
     adopt::{Rooms, subset_of},
     cost,
-    count::{Place, SpreadAnswer, SpreadAsk, annotation, answer, of_ordinal, places},
+    count::{Place, SpreadAnswer, SpreadAsk, annotation, answer, of_ordinal, passes_over, places},
     inject::{self, Note, inject},
+    jobs::ignores_disruptions,
     matching::{self, Above},
     places::{RECOVERS_AFTER, judge},
     plan::{
-        CREATION_LASTS, DELETION_LASTS, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, Way, plan,
-        without_pods,
+        CREATION_LASTS, DELETION_LASTS, EntryKey, Home, Newest, SpreadEvent, SpreadPlan, SpreadPod, SpreadSeen, Way,
+        plan, without_pods, without_target,
     },
     problems::problems,
     replicas,
@@ -104,9 +105,18 @@ fn spread_as(counts: &[usize]) -> Vec<SpreadPod> {
     counts.iter().enumerate().flat_map(of).collect()
 }
 
+fn seen<'a>(
+    pods: &'a [SpreadPod],
+    (total, newest): (i32, Newest),
+    recorded: &'a WorkloadSpreadStatus,
+    ages: &'a BTreeMap<EntryKey, Duration>,
+) -> SpreadSeen<'a> {
+    SpreadSeen { pods, total, newest, recorded, ages, ignores_disruptions: false }
+}
+
 fn planned(spec: &SpreadSpec, pods: &[SpreadPod], total: i32, recorded: &WorkloadSpreadStatus) -> SpreadPlan {
     let ages = BTreeMap::new();
-    plan(spec, &SpreadSeen { pods, total, newest: Newest::Only, recorded, ages: &ages }, at(0))
+    plan(spec, &seen(pods, (total, Newest::Only), recorded, &ages), at(0))
 }
 
 fn costs(plan: &SpreadPlan) -> BTreeMap<String, i32> {
@@ -265,7 +275,7 @@ fn labels_of_pods_make_no_more_versions_than_are_recorded() {
     let mut status = WorkloadSpreadStatus::default();
     let answers: Vec<_> = (0..100).map(|i| ask(&spec, 5, &mut status, &create("p", &format!("v{i}")))).collect();
     assert_eq!(status.versioned_subset_statuses.len(), 64);
-    assert_eq!(answers.iter().filter(|answer| **answer == SpreadAnswer::Nothing).count(), 36);
+    assert_eq!(answers.iter().filter(|answer| **answer == SpreadAnswer::TooManyVersions).count(), 36);
 }
 
 #[test]
@@ -304,9 +314,10 @@ fn what_passes_over_a_full_subset_is_asked_for_again() {
         (SpreadAnswer::Subset(1, 0), [place(true), place(true)], true),
         (SpreadAnswer::Subset(1, 0), [place(false), place(true)], false),
         (SpreadAnswer::Full, [place(false), place(true)], true),
+        (SpreadAnswer::TooManyVersions, [place(true), place(true)], false),
         (SpreadAnswer::Nothing, [place(true), place(true)], false),
     ] {
-        assert_eq!(answer.passes_over(&places), wanted, "{answer:?}");
+        assert_eq!(passes_over(&places, answer.index(places.len())), wanted, "{answer:?}");
     }
 }
 
@@ -818,9 +829,7 @@ fn of_an_old_version_those_go_first_whose_subset_is_filled_first() {
         .map(|(version, i)| in_subset(i, pod(&format!("{version}-{i}"), label(version))))
         .collect();
     let (ages, recorded) = (BTreeMap::new(), WorkloadSpreadStatus::default());
-    let of = |newest: Newest| {
-        plan(&spec, &SpreadSeen { pods: &pods, total: 4, newest, recorded: &recorded, ages: &ages }, at(0))
-    };
+    let of = |newest: Newest| plan(&spec, &seen(&pods, (4, newest), &recorded, &ages), at(0));
     let found = costs(&of(Newest::Version("new".into())));
     assert_eq!((found["old-0"], found["old-1"], found["new-0"], found["new-1"]), (100, 200, 200, 100));
     assert!(of(Newest::Unknown).costs.is_empty(), "nothing is written on a guess");
@@ -842,8 +851,7 @@ fn above_the_limits_too_those_of_an_old_version_go_first_whose_subset_is_filled_
         let spec = of_kind("Deployment", &limits);
         let (ages, recorded, newest) =
             (BTreeMap::new(), WorkloadSpreadStatus::default(), Newest::Version("new".into()));
-        let seen = SpreadSeen { pods: &pods, total: 2, newest, recorded: &recorded, ages: &ages };
-        let found = costs(&plan(&spec, &seen, at(0)));
+        let found = costs(&plan(&spec, &seen(&pods, (2, newest), &recorded, &ages), at(0)));
         assert_eq!(all.map(|(version, index)| found[&format!("{version}-{index}")]), wanted, "{limits:?}");
     }
 }
@@ -965,7 +973,7 @@ fn what_admission_writes_with_numbers_is_what_the_controller_would() {
     assert!(of_controller.iter().any(|(pod, cost)| pod.name().starts_with("web-0-") && *cost == 1_000_000 - 201));
 }
 
-fn aged(status: &WorkloadSpreadStatus, age: Duration) -> BTreeMap<super::plan::EntryKey, Duration> {
+fn aged(status: &WorkloadSpreadStatus, age: Duration) -> BTreeMap<EntryKey, Duration> {
     super::plan::records(status).map(|(entry, _)| (entry, age)).collect()
 }
 
@@ -976,7 +984,7 @@ fn a_creation_that_never_came_gives_its_place_back_within_30_s() {
     ask(&spec, 2, &mut status, &create("p", VERSION_IGNORED));
     let of = |age: Duration, pods: &[SpreadPod]| {
         let ages = aged(&status, age);
-        plan(&spec, &SpreadSeen { pods, total: 2, newest: Newest::Only, recorded: &status, ages: &ages }, at(60))
+        plan(&spec, &seen(pods, (2, Newest::Only), &status, &ages), at(60))
     };
     let waiting = of(Duration::from_secs(20), &[]);
     assert_eq!(
@@ -1055,7 +1063,7 @@ fn a_pod_that_was_not_deleted_is_counted_again_after_5_s() {
     ask(&spec, 2, &mut status, &delete("p", "a"));
     let of = |age: Duration, pods: &[SpreadPod]| {
         let ages = aged(&status, age);
-        plan(&spec, &SpreadSeen { pods, total: 2, newest: Newest::Only, recorded: &status, ages: &ages }, at(60))
+        plan(&spec, &seen(pods, (2, Newest::Only), &status, &ages), at(60))
     };
     let there = [in_subset(0, pod("p", json!({})))];
     let young = of(Duration::from_secs(2), &there);
@@ -1115,6 +1123,74 @@ fn pods_that_find_no_place_are_evicted_and_their_subset_gets_no_more_for_a_while
     assert!(fixed.evict.is_empty() && words(&fixed) == ["", ""], "without the setting there is no condition");
 }
 
+fn of_job(name: &str) -> Arc<PodView> {
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "web", "uid": "t", "controller": true});
+    let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    let metadata = json!({"creationTimestamp": rfc3339(at(-31).wall), "ownerReferences": [owner]});
+    let status = json!({"phase": "Pending", "conditions": refused});
+    pod(name, json!({"metadata": metadata, "spec": {"nodeName": null}, "status": status}))
+}
+
+#[test]
+fn pods_of_a_job_are_evicted_only_if_it_does_not_count_them_as_failed() {
+    let spec = SpreadSpec { target_kind: TargetKind::Job, ..adaptive(&[json!(9), Value::Null]) };
+    let pods: Vec<SpreadPod> = (0..7).map(|i| in_subset(0, of_job(&format!("web-{i}")))).collect();
+    let (ages, recorded) = (BTreeMap::new(), WorkloadSpreadStatus::default());
+    for (ignores_disruptions, evicted) in [(false, 0), (true, 7)] {
+        let seen = SpreadSeen { ignores_disruptions, ..seen(&pods, (7, Newest::Only), &recorded, &ages) };
+        let plan = plan(&spec, &seen, at(0));
+        assert_eq!(plan.evict.len(), evicted);
+        assert_eq!(plan.subsets[0].conditions[0].status, "False", "later ones go elsewhere");
+    }
+    // Nobody reads a Job between a target of another kind and its Pods.
+    let custom = SpreadSpec { target_kind: TargetKind::Custom, ..spec };
+    assert!(planned(&custom, &pods, 7, &recorded).evict.is_empty());
+}
+
+#[test]
+fn a_job_ignores_disruptions_if_the_first_rule_that_is_for_an_evicted_pod_says_so() {
+    let rule = |action: &str, type_: &str| json!({"action": action, "onPodConditions": [{"type": type_}]});
+    let codes = json!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}});
+    let unscheduled = json!({"action": "Count", "onPodConditions": [{"type": "PodScheduled", "status": "False"}]});
+    let disruption = |status: &str| {
+        let patterns = json!([{"type": "Other"}, {"type": "DisruptionTarget", "status": status}]);
+        json!({"action": "Ignore", "onPodConditions": patterns})
+    };
+    for (rules, wanted) in [
+        (json!([rule("Ignore", "DisruptionTarget")]), true),
+        (json!([codes, rule("FailJob", "ConfigIssue"), disruption("True")]), true),
+        (json!([disruption("False")]), false),
+        (json!([rule("FailJob", "DisruptionTarget"), disruption("True")]), false),
+        (json!([unscheduled, disruption("True")]), false),
+        (json!([rule("Count", "DisruptionTarget")]), false),
+        (json!([codes]), false),
+        (json!([]), false),
+    ] {
+        let job = json!({"spec": {"podReplacementPolicy": "Failed", "podFailurePolicy": {"rules": rules}}});
+        assert_eq!(ignores_disruptions(&job), wanted, "{job}");
+    }
+    assert!(!ignores_disruptions(&json!({"spec": {"podReplacementPolicy": "Failed"}})), "it counts them later");
+}
+
+#[test]
+fn surge_pods_of_a_clone_set_find_room_only_beyond_what_its_replicas_take() {
+    for (limits, surge, wanted) in [
+        ([json!(3), json!(7)], json!(1), true),
+        ([json!(3), json!(8)], json!(1), false),
+        ([json!(3), json!(8)], json!("11%"), true),
+        ([json!("30%"), json!("70%")], json!("25%"), true),
+        ([json!("30%"), json!("70%")], json!(0), false),
+        ([json!("30%"), json!("70%")], Value::Null, false),
+        ([json!("30%"), Value::Null], json!(5), false),
+    ] {
+        let target = json!({"spec": {"replicas": 10, "updateStrategy": {"maxSurge": surge}}});
+        assert_eq!(replicas::lacks_room_for_surge(&limited(&limits), &target), wanted, "{limits:?} {surge}");
+    }
+    // Each version of a Deployment has room of its own, and its surge is elsewhere.
+    let deployment = json!({"spec": {"replicas": 10, "updateStrategy": {"maxSurge": 1}}});
+    assert!(!replicas::lacks_room_for_surge(&of_kind("Deployment", &[json!(5)]), &deployment));
+}
+
 #[test]
 fn a_subset_recovers_300_s_after_the_last_pod_that_found_no_place() {
     let bad = judge(&[], 1, false, at(0)).condition;
@@ -1142,6 +1218,12 @@ fn the_status_says_what_it_waits_for() {
     };
     assert_eq!(says(Ok(&planned(&spec, &spread_as(&[1, 1]), 2, &before))), "Ready Spread");
     assert_eq!(says(Ok(&planned(&spec, &spread_as(&[2, 1]), 2, &before))), "Ready BeyondLimits");
+    let mut missed = spread_as(&[2, 1]);
+    missed.push(SpreadPod { pod: unplaced("missed", 0), home: Home::Unknown });
+    assert_eq!(says(Ok(&planned(&spec, &missed, 4, &before))), "Reconciling PodsUnassigned");
+    let gone = pod("gone", json!({"status": {"phase": "Failed"}}));
+    missed[3] = SpreadPod { pod: gone, home: Home::Unknown };
+    assert_eq!(says(Ok(&planned(&spec, &missed, 4, &before))), "Ready BeyondLimits", "nobody assigns it any more");
     let mut on_its_way = before.clone();
     ask(&spec, 2, &mut on_its_way, &create("p", VERSION_IGNORED));
     assert_eq!(says(Ok(&planned(&spec, &[], 2, &on_its_way))), "Reconciling PodsComing");
@@ -1196,6 +1278,32 @@ fn without_a_target_there_are_no_pods_and_only_what_is_coming_counts() {
             assert_eq!(kept.versioned_subset_statuses, before.versioned_subset_statuses);
         }
     }
+}
+
+#[test]
+fn while_the_target_cannot_be_read_the_pods_with_notes_count_and_records_are_settled() {
+    let a = json!({"name": "a", "replicas": 2, "missingReplicas": 3, "creatingPods": {"came": "2026-01-01T00:00:00Z",
+        "refused": "2026-01-01T00:00:00Z"}, "deletingPods": {"gone": "2026-01-01T00:00:00Z"}});
+    let before = recorded(VERSION_IGNORED, json!([a, {"name": "b", "replicas": 0, "missingReplicas": 0}]));
+    let pods = [in_subset(0, pod("came", json!({}))), in_subset(0, pod("stays", json!({})))];
+    for (limits, rooms) in
+        [([json!(6), Value::Null], [[3, -1], [4, -1]]), ([json!("60%"), json!("40%")], [[3, 0], [3, 0]])]
+    {
+        let spec = limited(&limits);
+        for (age, room) in [(0, rooms[0]), (28, rooms[1])] {
+            let plan = without_target(&spec, &before, &pods, &aged(&before, Duration::from_secs(age)), at(0));
+            let entries = &plan.versions[VERSION_IGNORED];
+            let found: Vec<_> = entries.iter().map(|entry| (entry.replicas, entry.missing_replicas)).collect();
+            assert_eq!(found, [(2, room[0]), (0, room[1])], "{limits:?} {age}");
+            let coming: Vec<_> = entries[0].creating_pods.keys().map(String::as_str).collect();
+            assert_eq!(coming, if age == 0 { vec!["refused"] } else { vec![] });
+            assert!(entries[0].deleting_pods.is_empty() && plan.costs.is_empty());
+        }
+    }
+    let adaptive = adaptive(&[json!(6), Value::Null]);
+    let waits = [in_subset(0, unplaced("late", -31))];
+    let plan = without_target(&adaptive, &before, &waits, &BTreeMap::new(), at(0));
+    assert!(plan.evict.is_empty() && plan.subsets[0].conditions[0].status == "False");
 }
 
 #[test]

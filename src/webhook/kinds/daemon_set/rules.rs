@@ -139,12 +139,12 @@ pub(super) fn unguarded(old: &Value, object: &Value) -> Option<String> {
     if nodes <= MANY_NODES || !is_rolling(object) || is_strict(object) {
         return None;
     }
-    let what = match () {
-        () if old.pointer("/spec/template") != object.pointer("/spec/template") => {
-            format!("the new template goes to {nodes} nodes")
-        }
-        () if goes_on(old, object, nodes) => format!("the update of {nodes} nodes goes on"),
-        () => return None,
+    let what = if old.pointer("/spec/template") != object.pointer("/spec/template") {
+        format!("the new template goes to {nodes} nodes")
+    } else if goes_on(old, object, nodes) {
+        format!("the update of {nodes} nodes goes on")
+    } else {
+        return None;
     };
     let strict = labels::STRICT_MAX_UNAVAILABLE;
     let what_helps = match per_topology(annotation(object, labels::MAX_UNAVAILABLE_PER_TOPOLOGY)) {

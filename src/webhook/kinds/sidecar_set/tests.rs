@@ -475,7 +475,7 @@ fn e11_a_selector_that_is_changed_takes_the_place_of_a_namespace_that_stays() {
             assert_eq!(causes(&admission.found), causes_wanted, "{case}");
             let warnings = &admission.found.warnings;
             assert_eq!(
-                warnings.iter().any(|text| text.starts_with("spec.namespace: \"a\" is removed")),
+                warnings.iter().any(|text| text.starts_with("spec.namespace: \"a\" was removed")),
                 warned,
                 "{case}"
             );

@@ -169,3 +169,30 @@ async fn c11_a_patch_is_tried_on_the_stateful_set_of_its_own_group() {
         assert_eq!(tried[0]["spec"]["volumes"][0]["name"], "data", "claims are volumes");
     }
 }
+
+#[test]
+fn what_surge_pods_and_pods_of_a_job_will_not_get_is_a_remark() {
+    let two = json!([{"name": "a", "maxReplicas": "30%"}, {"name": "b", "maxReplicas": "70%"}]);
+    let open = json!([{"name": "a", "maxReplicas": "30%"}, {"name": "b"}]);
+    let surging = json!({"spec": {"replicas": 10, "updateStrategy": {"maxSurge": 1}}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job"});
+    let adaptive = json!({"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 30}});
+    let ignoring = json!({"spec": {"podFailurePolicy": {"rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}}});
+    for (spec, target, wanted) in [
+        (json!({"subsets": two}), &surging, Some("spec.subsets: every subset may be full when CloneSet \"web\"")),
+        (json!({"subsets": open}), &surging, None),
+        (
+            json!({"subsets": open, "targetRef": job, "scheduleStrategy": adaptive}),
+            &json!({}),
+            Some("spec.scheduleStrategy: no Pod of Job \"web\" is evicted"),
+        ),
+        (json!({"subsets": open, "targetRef": job, "scheduleStrategy": adaptive}), &ignoring, None),
+        (json!({"subsets": open, "targetRef": job}), &json!({}), None),
+        (json!({"subsets": open, "scheduleStrategy": adaptive}), &json!({}), None),
+    ] {
+        let found = remarks(&spread(json!({"spec": spec})), target);
+        assert_eq!(found.len(), usize::from(wanted.is_some()), "{found:?}");
+        assert!(found.iter().all(|remark| remark.starts_with(wanted.unwrap())), "{found:?}");
+    }
+}

@@ -69,7 +69,7 @@ async fn what_room_there_is_goes_to_those_that_asked_for_more() {
     let questions: Vec<Question> = (0..8).map(|i| Question::Pod(ask(i))).collect();
     let settled = late.settle(&ObjectKey::new("ns", "ws"), &questions).await;
     let in_subset = |index: usize| {
-        let answers = settled.iter().map(|settled| settled.as_ref().unwrap().answer);
+        let answers = settled.iter().map(|settled| settled.as_ref().unwrap().as_ref().unwrap().answer);
         answers.filter(|answer| matches!(answer, SpreadAnswer::Subset(of, _) if *of == index)).count()
     };
     assert_eq!((in_subset(0), in_subset(1), server.recorded()["a"]), (3, 5, 4));
