@@ -279,8 +279,10 @@ impl Scale<'_> {
         let used = Usage::of(self.manager().await?.1)?;
         let what = format!("{sets} StatefulSets, {big_pods} Pods");
         self.rows.row(&format!("manager: memory, {what}"), "", megabytes(used.memory));
-        let each = (used.memory - before) * 1e6 / big_pods as f64;
-        self.rows.row("manager: memory for each Pod of a StatefulSet", "2200 bytes", format!("{each:.0} bytes"));
+        let each = |memory: f64| format!("{:.0} bytes", (memory - before) * 1e6 / big_pods as f64);
+        self.rows.row("manager: memory for each Pod of a StatefulSet", "2200 bytes", each(used.memory));
+        let anew = self.memory_of_a_new_manager().await?;
+        self.rows.row("manager: the same, started anew", "2200 bytes", each(anew));
         let remove = |index: usize| {
             let (t, name) = (&t, name(index));
             async move { t.remove(Who::Ours.kind(), &name).await }

@@ -33,7 +33,9 @@ impl SetStatus for DaemonSetStatus {
 
     fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
         let collision_count = Some(self.collision_count.unwrap_or(0));
-        Self { conditions, observed_generation: generation, collision_count, ..self }
+        let is_same = self.observed_generation == generation;
+        let updated_number_scheduled = if is_same { self.updated_number_scheduled } else { 0 };
+        Self { conditions, observed_generation: generation, collision_count, updated_number_scheduled, ..self }
     }
 
     fn without_counts(&self) -> Self {

@@ -847,6 +847,8 @@ async fn a_template_that_cannot_be_read_about_nodes_takes_no_pod_away() {
         let (reason, message) = world.condition("Stalled").unwrap();
         assert_eq!(reason, "InvalidSpec", "{what}");
         assert!(message.contains(field), "{what}: {message}");
+        let status = world.status();
+        assert_eq!((&status["updatedNumberScheduled"], &status["numberAvailable"]), (&json!(0), &json!(2)), "{what}");
         world.everywhere("i:1", &["a", "b"]);
     }
 }

@@ -26,7 +26,7 @@ use crate::{
 pub trait SetStatus: Clone + Default + PartialEq + Serialize {
     /// Its conditions.
     fn conditions(&self) -> &[StatefulSetCondition];
-    /// With other conditions, about this generation.
+    /// With other conditions, about this generation, of which nothing else is known: no Pod counts as updated to it.
     fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self;
     /// Without what may be written a little later: counts, which change with every Pod. [`words_cleared`] is for its
     /// conditions.

@@ -28,7 +28,15 @@ impl SetStatus for StatefulSetStatus {
     }
 
     fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
-        Self { conditions, observed_generation: generation, ..self }
+        let updated = if self.observed_generation == generation { self.clone() } else { Self::default() };
+        Self {
+            conditions,
+            observed_generation: generation,
+            updated_replicas: updated.updated_replicas,
+            updated_ready_replicas: updated.updated_ready_replicas,
+            updated_available_replicas: updated.updated_available_replicas,
+            ..self
+        }
     }
 
     fn without_counts(&self) -> Self {

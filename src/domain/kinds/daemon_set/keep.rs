@@ -99,7 +99,11 @@ fn takes_same_port(observed: &Observed<'_>, old: &Pod) -> bool {
     }
     let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, &old.hash));
     let template = known.and_then(|known| revision::template(&known.data));
-    template.is_some_and(|template| overlap(&wanted, &host_ports(&template)))
+    // One of another priority may take the node from the old Pod.
+    let priority = |template: &serde_json::Value| template.pointer("/spec/priorityClassName").cloned();
+    template.is_some_and(|template| {
+        overlap(&wanted, &host_ports(&template)) && priority(&template) == priority(&observed.spec.template)
+    })
 }
 
 fn remove(observed: &Observed<'_>, pod: &Pod, plan: &mut Plan) {

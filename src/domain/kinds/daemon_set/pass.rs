@@ -34,6 +34,11 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     }
     cut(observed.turns, &mut plan, numbers);
     if observed.allowed.is_none() {
+        if let Some(pod) = plan.candidates.first().and_then(|candidate| candidate.action.pod().map(str::to_owned)) {
+            plan.wait("RevisionsNotRead", || {
+                format!("Pod {pod} is not updated while revisions or the API server's version cannot be read")
+            });
+        }
         plan.candidates.clear();
         plan.not_in_place = None;
         // What is missing is made all the same, unless its number depends on how many Pods are updated.

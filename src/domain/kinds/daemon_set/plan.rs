@@ -130,6 +130,14 @@ pub enum Turn {
 }
 
 impl Action {
+    /// The Pod that is there already.
+    pub fn pod(&self) -> Option<&str> {
+        match self {
+            Self::Create { .. } => None,
+            Self::Relabel { pod } | Self::Change { pod, .. } | Self::Delete { pod, .. } => Some(pod),
+        }
+    }
+
     /// What it is called among [`Turns`]; None: it is done whatever else is.
     pub fn turn(&self) -> Option<Turn> {
         match self {

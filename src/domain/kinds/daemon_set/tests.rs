@@ -298,8 +298,10 @@ fn a_surge_that_cannot_be_scheduled_is_explained() {
 #[test]
 fn a_surge_whose_pods_take_the_same_port_of_the_node_is_stalled_and_other_nodes_go_on() {
     let template = |ports: Value| json!({"spec": {"containers": [{"name": "main", "ports": ports}]}});
-    let (none, eighty) = (json!([]), json!([{"containerPort": 80, "hostPort": 80}]));
-    let other = json!([{"containerPort": 80, "hostPort": 81}]);
+    let (none, eighty) = (template(json!([])), template(json!([{"containerPort": 80, "hostPort": 80}])));
+    let other = template(json!([{"containerPort": 80, "hostPort": 81}]));
+    let mut first = eighty.clone();
+    first["spec"]["priorityClassName"] = "first".into();
     let marked = specified(Pod { name: "marked".into(), ..pod("a") });
     let unknown = Pod { hash: "lost".into(), ..old("a") };
     for (what, was, is, before, is_stalled) in [
@@ -307,12 +309,13 @@ fn a_surge_whose_pods_take_the_same_port_of_the_node_is_stalled_and_other_nodes_
         ("a port that is new", &none, &eighty, old("a"), false),
         ("another port", &other, &eighty, old("a"), false),
         ("the same port", &eighty, &eighty, old("a"), true),
+        ("the same port, which it may get by its priority", &eighty, &first, old("a"), false),
         ("of the same revision", &none, &eighty, marked.clone(), true),
         ("of the same revision, without a port", &eighty, &none, marked, false),
         ("of a revision that is gone", &eighty, &eighty, unknown, false),
     ] {
-        let surging = Spec { template: template(is.clone()), ..spec(json!({"maxSurge": 2})) };
-        let data = revision::data(&template(was.clone()));
+        let surging = Spec { template: is.clone(), ..spec(json!({"maxSurge": 2})) };
+        let data = revision::data(was);
         let revisions = [KnownRevision { name: format!("agent-{OLD}"), data, ..KnownRevision::default() }];
         let unbound = Pod { is_bound: false, ..unready(pod("a")) };
         let pods = [before, unbound, old("b")];
@@ -422,6 +425,8 @@ fn while_it_cannot_be_read_what_may_be_done_in_place_no_pod_is_said_to_be_replac
     let known = planned(Some(Allowed::default()));
     assert!(known.not_in_place.is_some() && known.candidates.len() == 1, "{known:?}");
     let unknown = planned(None);
+    let waits = "Pod o-a is not updated while revisions or the API server's version cannot be read";
+    assert_eq!(unknown.wait.map(|wait| wait.message).as_deref(), Some(waits), "it is not Ready");
     assert_eq!((unknown.not_in_place, unknown.candidates), (None, Vec::new()));
 }
 

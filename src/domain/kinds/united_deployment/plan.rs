@@ -172,7 +172,7 @@ fn subsets(
             max: subset.max,
             current,
             ready: child.map_or(0, |child| child.pods.ready),
-            below_ready: child.map_or(0, |child| below_ready(child)),
+            below_ready: child.filter(|_| spec.is_adaptive()).map_or(0, |child| below_ready(child)),
             reserved: child.map_or(0, |child| child.pods.reserved.saturating_add(missing)),
             is_schedulable: places.is_none_or(|places| places.is_schedulable),
             is_on_trial,
@@ -378,19 +378,23 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) 
     }
 }
 
-/// How many replicas of a StatefulSet are not ready and go only after a ready one: the highest ordinal goes first.
+/// How many replicas of a StatefulSet are not ready and go only after a ready one, for the highest ordinal goes first. None if
+/// they are more than the ready ones: then it is better that all are made elsewhere.
 fn below_ready(child: &ChildSeen) -> i32 {
     let ready = child.pods.ready;
     if ready == 0 || !child.kind.is_some_and(ChildKind::has_ordinals) {
         return 0;
     }
     // Somebody else may have asked it for fewer than it has: those count like the others.
-    let Some(ordinals) = ordinals(child, i32::MAX) else {
-        return child.replicas().saturating_sub(ready).max(0);
+    let kept = match ordinals(child, i32::MAX) {
+        Some(ordinals) => {
+            let there = child.pods.ready_ordinals.iter().filter(|ordinal| ordinals.contains(**ordinal));
+            there.max().map_or(0, |last| ordinals.place(*last).saturating_add(1))
+        }
+        None => child.replicas(),
     };
-    let there = child.pods.ready_ordinals.iter().filter(|ordinal| ordinals.contains(**ordinal));
-    let last = there.map(|ordinal| ordinals.place(*ordinal)).max();
-    last.map_or(0, |last| last.saturating_add(1).saturating_sub(ready).max(0))
+    let below = kept.saturating_sub(ready).max(0);
+    if below > ready { 0 } else { below }
 }
 
 /// The ordinals of a StatefulSet with so many replicas. None: which ones are reserved cannot be read.

@@ -538,15 +538,18 @@ fn edge_d8_a_stateful_set_without_a_place_keeps_all_up_to_its_highest_ready_pod(
     for (kind, more, ready, kept) in [
         (CloneSet, json!({}), vec![1, 2], 2),
         (StatefulSet, json!({}), vec![1, 2], 3),
-        (StatefulSet, json!({}), vec![3], 4),
+        (StatefulSet, json!({}), vec![2, 3], 4),
+        // More would wait than are ready.
+        (StatefulSet, json!({}), vec![3], 1),
+        (StatefulSet, json!({}), vec![2], 1),
         (StatefulSet, json!({}), vec![0, 1], 2),
         (StatefulSet, json!({}), vec![], 0),
         (StatefulSet, json!({"ordinals": {"start": 5}}), vec![6], 2),
-        (AdvancedStatefulSet, json!({}), vec![2], 3),
+        (AdvancedStatefulSet, json!({}), vec![1, 2], 3),
         // Its Pods are 0, 2, 3 and 4. One with a reserved ordinal goes anyway.
-        (AdvancedStatefulSet, reserved.clone(), vec![3], 3),
+        (AdvancedStatefulSet, reserved.clone(), vec![2, 3], 3),
         (AdvancedStatefulSet, reserved, vec![1], 1),
-        (AdvancedStatefulSet, json!({"reserveOrdinals": "many"}), vec![2], 4),
+        (AdvancedStatefulSet, json!({"reserveOrdinals": "many"}), vec![2, 3], 4),
     ] {
         let mut spec = spec(
             kind,

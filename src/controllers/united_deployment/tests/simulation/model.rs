@@ -109,11 +109,12 @@ fn known(pass: &PassSeen, uid: &str) -> (i64, i64) {
 }
 
 /// How many replicas a workload needs so that no Pod goes that was known to be Ready: of those with ordinals the highest goes
-/// first.
+/// first. Where more would wait for that than are Ready, they are not kept.
 fn needed(pass: &PassSeen, uid: &str) -> i64 {
-    let ready = pass.pods.iter().filter(|pod| pod.workload == uid && pod.is_ready);
-    let highest = ready.filter_map(|pod| pod.ordinal).max();
-    highest.map_or(known(pass, uid).0, |highest| highest + 1)
+    let ready = known(pass, uid).0;
+    let pods = pass.pods.iter().filter(|pod| pod.workload == uid && pod.is_ready);
+    let all = pods.filter_map(|pod| pod.ordinal).max().map_or(ready, |highest| highest + 1);
+    if all > 2 * ready { ready } else { all }
 }
 
 /// A Pod that is not Ready, under a StatefulSet of `apps/v1`.
