@@ -12,7 +12,7 @@ use crate::{
         daemon_set::{DaemonSet, DaemonSetStatus},
         stateful_set::StatefulSetCondition,
     },
-    controllers::pod_set::{SetStatus, words_cleared},
+    controllers::pod_set::{SetStatus, counted_generation, words_cleared},
     domain::{
         kinds::daemon_set::{
             spec::Spec,
@@ -133,14 +133,11 @@ impl Controller {
 
     async fn record_without_revision(&self, job: &Job, progress: &Progress, failure: Option<&str>) -> kube::Result<()> {
         let (recorded, resolved) = (job.set.status.clone().unwrap_or_default(), Resolved::recorded(job));
-        // Pods count as updated by the revision of an earlier generation: nobody has found out yet which one this one has.
-        let is_waiting = matches!(progress, Progress::Waiting { .. });
-        let observed_generation = if is_waiting { recorded.observed_generation } else { job.generation() };
         let seen = self.see(job, &resolved);
         let counts = status::counts(&self.observed(job, &resolved, &seen, None));
         let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, failure)];
         let wanted = DaemonSetStatus {
-            observed_generation,
+            observed_generation: counted_generation(&job.set.metadata, recorded.observed_generation, progress),
             collision_count: Some(recorded.collision_count.unwrap_or(0)),
             conditions: conditions::merged(&recorded.conditions, progress, failures, clock::now()),
             update_revision: recorded.update_revision.clone(),

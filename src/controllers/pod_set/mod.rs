@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 pub use self::{
     in_place::{InPlaceUpdate, Tried, kept_by_budgets, leaves_room, may_be_done},
     metrics::{SetMetrics, Write},
-    record::{SetStatus, words_cleared},
+    record::{SetStatus, counted_generation, words_cleared},
     single::{POD_WORKERS, Together},
     steps::{AboutStep, PodStep, Waves},
 };

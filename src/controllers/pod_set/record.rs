@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -41,6 +41,13 @@ pub fn words_cleared(conditions: &[StatefulSetCondition]) -> Vec<StatefulSetCond
         ..condition.clone()
     };
     conditions.iter().map(cleared).collect()
+}
+
+/// The generation that counts are about, of a set that does nothing but wait or is stalled. While it waits nobody knows which
+/// revision its spec has, and Pods count as updated by that of an earlier one. A set that is being deleted gets no other.
+pub fn counted_generation(set: &ObjectMeta, recorded: i64, progress: &Progress) -> i64 {
+    let is_unresolved = matches!(progress, Progress::Waiting { .. }) && set.deletion_timestamp.is_none();
+    if is_unresolved { recorded } else { set.generation.unwrap_or_default() }
 }
 
 impl<M: Default + AsMut<Common>> PodSets<M> {
@@ -129,5 +136,25 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     /// Whether passes of a set wait for further events, and what cannot wait is done beside them.
     pub fn is_large(&self, key: &ObjectKey) -> bool {
         !self.batch_delay(key).is_zero()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn counts_are_about_the_new_generation_when_its_revision_is_known_or_none_comes() {
+        let waits = || Progress::Waiting { reason: "RevisionUnknown".into(), message: String::new() };
+        let stalled = || Progress::Stalled { reason: "BuiltInDaemonSet".into(), message: String::new() };
+        for (progress, is_deleted, want) in
+            [(waits(), false, 1), (waits(), true, 2), (stalled(), false, 2), (stalled(), true, 2)]
+        {
+            let deletion_timestamp = is_deleted.then(|| Time(clock::now().wall));
+            let set = ObjectMeta { generation: Some(2), deletion_timestamp, ..ObjectMeta::default() };
+            assert_eq!(counted_generation(&set, 1, &progress), want, "{progress:?}, deleted: {is_deleted}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Controller, Job, Pass, apply::Left, observe::Seen};
 use crate::{
     api::apps::stateful_set::{StatefulSet, StatefulSetCondition, StatefulSetStatus, VolumeClaimStatus},
-    controllers::pod_set::{SetStatus, words_cleared},
+    controllers::pod_set::{SetStatus, counted_generation, words_cleared},
     domain::{
         kinds::stateful_set::{
             plan::Plan,
@@ -28,13 +28,14 @@ impl SetStatus for StatefulSetStatus {
     }
 
     fn with_conditions(self, conditions: Vec<StatefulSetCondition>, generation: i64) -> Self {
-        let updated = if self.observed_generation == generation { self.clone() } else { Self::default() };
+        let is_same = self.observed_generation == generation;
+        let kept = |count: i32| if is_same { count } else { 0 };
         Self {
             conditions,
             observed_generation: generation,
-            updated_replicas: updated.updated_replicas,
-            updated_ready_replicas: updated.updated_ready_replicas,
-            updated_available_replicas: updated.updated_available_replicas,
+            updated_replicas: kept(self.updated_replicas),
+            updated_ready_replicas: kept(self.updated_ready_replicas),
+            updated_available_replicas: kept(self.updated_available_replicas),
             ..self
         }
     }
@@ -128,9 +129,7 @@ impl Controller {
         }
     }
 
-    /// Writes counts and how the set is, between the revisions that its status names. While it waits, nobody has found out
-    /// the revision of this spec: the counts are about the one before, and so is the generation. A set that is being deleted
-    /// gets no other revision.
+    /// Writes counts and how the set is, between the revisions that its status names.
     pub(super) async fn record_progress(&self, job: &Job, progress: Progress) -> kube::Result<()> {
         let seen = self.see_again(job);
         let recorded = job.set.status.clone().unwrap_or_default();
@@ -142,16 +141,13 @@ impl Controller {
             [(FAILED_CREATE, None), (FAILED_UPDATE, None)],
             clock::now(),
         );
-        let counted = self.counted(job, counts);
-        let is_unresolved =
-            matches!(progress, Progress::Waiting { .. }) && job.set.metadata.deletion_timestamp.is_none();
         let wanted = StatefulSetStatus {
-            observed_generation: if is_unresolved { recorded.observed_generation } else { counted.observed_generation },
+            observed_generation: counted_generation(&job.set.metadata, recorded.observed_generation, &progress),
             current_revision: recorded.current_revision.clone(),
             update_revision: recorded.update_revision.clone(),
             collision_count: recorded.collision_count,
             conditions,
-            ..counted
+            ..self.counted(job, counts)
         };
         self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
     }

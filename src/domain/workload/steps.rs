@@ -82,6 +82,11 @@ pub fn unreadable(why: &str) -> String {
     format!(": {why}; delete that annotation, or the Pod")
 }
 
+/// That a Pod waits until it is known which changes may be made in place.
+pub fn not_updated_on_a_guess(pod: &str) -> String {
+    format!("Pod {pod} is not updated while revisions or the API server's version cannot be read")
+}
+
 /// What budgets are asked before the deletion of a Pod is announced to its hook. None: the hook leaves it in service.
 pub fn announced_deletion(hooks: &Lifecycle) -> Option<Operation> {
     marks_not_ready(hooks.pre_delete.as_ref()).then_some(Operation::Delete)

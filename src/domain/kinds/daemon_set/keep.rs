@@ -80,8 +80,8 @@ fn keep_pair(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) {
         remove(observed, old, plan);
     } else if !new.is_bound {
         // The old one keeps its ports until the new one is available.
-        let first = if takes_same_port(observed, old) { &mut plan.impossible } else { &mut plan.wait };
-        Wait::note(first, "PodNotScheduled", || {
+        let said = if takes_same_port(observed, old) { &mut plan.impossible } else { &mut plan.wait };
+        Wait::note(said, "PodNotScheduled", || {
             format!(
                 "Pod {} has not been scheduled to node {} beside {}; with maxSurge two Pods must fit on a node, and cannot have the same host port",
                 new.name, new.node, old.name
@@ -94,8 +94,11 @@ fn keep_pair(observed: &Observed<'_>, slot: &Slot<'_>, plan: &mut Plan) {
 /// port of the node.
 fn takes_same_port(observed: &Observed<'_>, old: &Pod) -> bool {
     let wanted = host_ports(&observed.spec.template);
-    if wanted.is_empty() || old.is_new {
-        return !wanted.is_empty();
+    if wanted.is_empty() {
+        return false;
+    }
+    if old.is_new {
+        return true;
     }
     let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, &old.hash));
     let template = known.and_then(|known| revision::template(&known.data));

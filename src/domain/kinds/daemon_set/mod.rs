@@ -13,7 +13,7 @@ pub mod make;
 pub mod pass;
 pub mod plan;
 pub mod pod;
-mod ports;
+pub mod ports;
 pub mod pre_download;
 pub mod room;
 pub mod spec;

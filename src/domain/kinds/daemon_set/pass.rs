@@ -6,7 +6,7 @@ use super::{
     spec::Numbers,
     update,
 };
-use crate::domain::workload::turns::Turns;
+use crate::domain::workload::{steps, turns::Turns};
 
 /// Everything to do now.
 pub fn plan(observed: &Observed<'_>) -> Plan {
@@ -35,9 +35,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
     cut(observed.turns, &mut plan, numbers);
     if observed.allowed.is_none() {
         if let Some(pod) = plan.candidates.first().and_then(|candidate| candidate.action.pod().map(str::to_owned)) {
-            plan.wait("RevisionsNotRead", || {
-                format!("Pod {pod} is not updated while revisions or the API server's version cannot be read")
-            });
+            plan.wait("RevisionsNotRead", || steps::not_updated_on_a_guess(&pod));
         }
         plan.candidates.clear();
         plan.not_in_place = None;

@@ -6,10 +6,10 @@ use serde_json::Value;
 const ANY: &str = "0.0.0.0";
 
 /// A port of the node: address, protocol and number.
-pub(super) type HostPort<'a> = (&'a str, &'a str, i64);
+pub type HostPort<'a> = (&'a str, &'a str, i64);
 
 /// Those that a Pod of a template takes.
-pub(super) fn host_ports(template: &Value) -> Vec<HostPort<'_>> {
+pub fn host_ports(template: &Value) -> Vec<HostPort<'_>> {
     let spec = &template["spec"];
     let is_on_host = spec["hostNetwork"].as_bool() == Some(true);
     let ports = list(spec, "containers").iter().flat_map(|container| list(container, "ports"));

@@ -22,7 +22,10 @@ use crate::{
             inplace::{self, NotInPlace, UpdateSpec},
             lifecycle::{BeforeUpdate, LifecycleRules as _, State, after_cancelled_deletion},
         },
-        workload::{overrides::Applied, steps::PodAction},
+        workload::{
+            overrides::Applied,
+            steps::{self, PodAction},
+        },
     },
     k8s::revision,
 };
@@ -273,9 +276,7 @@ impl Rollout<'_, '_> {
                 let (_, pods) = self.not_in_place.get_or_insert((why, Vec::new()));
                 pods.push(pod.name.clone());
             }
-            Way::NotKnown => plan.wait("RevisionsNotRead", || {
-                format!("Pod {} is not updated while revisions or the API server's version cannot be read", pod.name)
-            }),
+            Way::NotKnown => plan.wait("RevisionsNotRead", || steps::not_updated_on_a_guess(&pod.name)),
         }
         None
     }

@@ -378,7 +378,7 @@ fn wave(spec: &UnitedSpec, seen: UnitedSeen<'_>, workload: &SubsetWorkload<'_>) 
     }
 }
 
-/// How many replicas of a StatefulSet are not ready and go only after a ready one, for the highest ordinal goes first. None if
+/// How many replicas of a StatefulSet are not ready and go only after a ready one, for the highest ordinal goes first. Zero if
 /// they are more than the ready ones: then it is better that all are made elsewhere.
 fn below_ready(child: &ChildSeen) -> i32 {
     let ready = child.pods.ready;

@@ -8,8 +8,9 @@ use crate::{
         labels,
     },
     domain::{
-        kinds::daemon_set::spec::{
-            SURGING_LIMITS, excess_of_selector, flag, judge_annotations, nodes_kept_old, per_topology,
+        kinds::daemon_set::{
+            ports::host_ports,
+            spec::{SURGING_LIMITS, excess_of_selector, flag, judge_annotations, nodes_kept_old, per_topology},
         },
         pod::placement,
     },
@@ -116,20 +117,11 @@ fn update_strategy(found: &mut Findings, spec: &Object) {
             format!("{} is not allowed with rollingUpdateType {way}; want 0", shown(rolling, "maxSurge")),
         );
     }
-    if is_something(surge) && has_host_port(spec) {
+    if is_something(surge) && spec.get("template").is_some_and(|template| !host_ports(template).is_empty()) {
         found.warnings.push(format!(
             "{ROLLING}maxSurge: a container has a hostPort, so a new Pod cannot run beside the old one on its node and no Pod is updated; use maxUnavailable"
         ));
     }
-}
-
-fn has_host_port(spec: &Object) -> bool {
-    let pod = spec.get("template").and_then(|template| template.get("spec"));
-    let list = |key: &str| pod.and_then(|pod| pod.get(key)?.as_array()).into_iter().flatten();
-    let on_host = pod.and_then(|pod| pod.get("hostNetwork")) == Some(&Value::Bool(true));
-    let ports = list("containers").filter_map(|container| container.get("ports")?.as_array()).flatten();
-    let mut ports = ports.map(|port| port.get("hostPort").and_then(Value::as_i64).unwrap_or(0));
-    ports.any(|port| on_host || port > 0)
 }
 
 /// A warning of an update of many nodes without the limit that holds in any case, when it begins or goes on. One for each zone
