@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cmd::{CommandExt, kubectl};
 use crate::kit::{Build, Look, Test};
 
-/// Kinds whose definitions no test cluster has, and what only kubectl itself reads.
+/// Kinds whose definitions no test cluster has, or only while one test runs, and what only kubectl itself reads.
 const OF_OTHERS: &str = include_str!("../../docs/kinds-of-others.txt");
 /// Kinds that are refused until their feature gate is on.
 pub const GATED: [&str; 1] = ["ResourceDistribution"];

@@ -59,7 +59,8 @@ pub fn check(paths: &Paths) -> Result<()> {
     health(paths)
 }
 
-fn documents(text: &str) -> Result<Vec<Value>> {
+/// The documents of a file in YAML.
+pub fn documents(text: &str) -> Result<Vec<Value>> {
     Ok(serde_yaml::Deserializer::from_str(text).map(Value::deserialize).collect::<Result<_, _>>()?)
 }
 

@@ -64,6 +64,12 @@ const MODULES: &[Module] = &[
     },
     Module { dir: "argocd", programs: &["argocd-health"], import: ".", used_by: UsedBy::Tests },
     Module { dir: "helm", programs: &["helm"], import: "helm.sh/helm/v4/cmd/helm", used_by: UsedBy::Tests },
+    Module {
+        dir: "vpa",
+        programs: &["vpa-updater"],
+        import: "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/updater",
+        used_by: UsedBy::Tests,
+    },
     Module { dir: "kwok", programs: &["kwok"], import: "sigs.k8s.io/kwok/cmd/kwok", used_by: UsedBy::Load },
 ];
 

@@ -80,6 +80,7 @@ pub(super) fn resource(kind: &str, api_version: Option<&str>) -> (ApiResource, b
         "StorageClass" => ("storage.k8s.io/v1", "storageclasses", false),
         "ControllerRevision" => ("apps/v1", "controllerrevisions", true),
         "HorizontalPodAutoscaler" => ("autoscaling/v2", "horizontalpodautoscalers", true),
+        "VerticalPodAutoscaler" => ("autoscaling.k8s.io/v1", "verticalpodautoscalers", true),
         "ReplicationController" => ("v1", "replicationcontrollers", true),
         "PodDisruptionBudget" => ("policy/v1", "poddisruptionbudgets", true),
         "Role" => ("rbac.authorization.k8s.io/v1", "roles", true),

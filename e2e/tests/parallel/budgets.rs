@@ -16,14 +16,14 @@ use crate::clone_set::{CLONE_SET, LONG, clone_set, image, names, pods, pulled, r
 
 const BUDGET: &str = "PodUnavailableBudget";
 
-fn for_clone_set(name: &str, most: impl Into<Value>) -> Value {
+pub(crate) fn for_clone_set(name: &str, most: impl Into<Value>) -> Value {
     let target = json!({ "apiVersion": "apps.kruise.io/v1alpha1", "kind": CLONE_SET, "name": name });
     json!({ "kind": BUDGET, "metadata": { "name": name }, "spec": { "targetRef": target, "maxUnavailable": most.into() } })
 }
 
 /// Creates a budget, and waits until it is counted. From then on it is asked: it was stored when the API server knew of its
 /// namespace.
-async fn guarded(t: &Test, budget: Value) -> Result<Value> {
+pub(crate) async fn guarded(t: &Test, budget: Value) -> Result<Value> {
     let name = budget.text("/metadata/name").to_owned();
     t.create(budget).await?;
     t.wait_for(BUDGET, &name, "to be counted", PATIENCE, |b| b.int("/status/observedGeneration") == 1).await

@@ -44,5 +44,6 @@ mod stateful_set;
 mod stateful_set_admission;
 mod stateful_set_steps;
 mod united_deployment;
+mod vpa;
 mod workload_restart;
 mod workload_spread;

@@ -167,7 +167,7 @@ async fn an_update_in_place_keeps_uid_address_and_claim() -> Result<()> {
 }
 
 /// A program that ends with the test.
-struct Running(std::process::Child);
+pub(crate) struct Running(pub(crate) std::process::Child);
 
 impl Drop for Running {
     fn drop(&mut self) {

@@ -17,9 +17,14 @@ const SUBSET: &str = "apps.kruise.io/subset-name";
 
 /// A UnitedDeployment of Pods with the label app=web.
 fn united(member: &str, containers: Vec<Value>, subsets: Value) -> Value {
-    let labels = json!({ "app": "web" });
-    let template = json!({ "metadata": { "labels": labels }, "spec": pod("web", containers)["spec"] });
-    json!({ "kind": UNITED, "metadata": { "name": "web" }, "spec": { "replicas": 3, "selector": { "matchLabels": labels },
+    named("web", 3, member, containers, subsets)
+}
+
+/// One of Pods with the label app=NAME.
+pub(crate) fn named(name: &str, replicas: i64, member: &str, containers: Vec<Value>, subsets: Value) -> Value {
+    let labels = json!({ "app": name });
+    let template = json!({ "metadata": { "labels": labels }, "spec": pod(name, containers)["spec"] });
+    json!({ "kind": UNITED, "metadata": { "name": name }, "spec": { "replicas": replicas, "selector": { "matchLabels": labels },
         "template": { member: { "metadata": { "labels": labels }, "spec": { "template": template } } },
         "topology": { "subsets": subsets } } })
 }
