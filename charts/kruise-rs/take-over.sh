@@ -3,10 +3,11 @@
 # never uninstall or upgrade OpenKruise's release instead, its definitions would go and all workloads with them.
 # If it stops on the way, mend what it names and run it again.
 #
-#   charts/kruise-rs/take-over.sh [FLAG OF HELM...]     for example --values my.yaml
+#   charts/kruise-rs/take-over.sh [FLAG OF HELM...]     for example --values my.yaml; none for another cluster or namespace
 #   environment: KUBECTL, HELM, TIMEOUT (default 300s), SAVE (directory for what is saved, default openkruise-before),
 #                RELEASE (of kruise-rs, default kruise-rs), NAMESPACE (of both installations, default kruise-system),
-#                OLD_RELEASE and OLD_NAMESPACE (OpenKruise's release; default: what its objects are annotated with)
+#                OLD_RELEASE and OLD_NAMESPACE (OpenKruise's release; default: what its objects are annotated with),
+#                KUBECONFIG for another cluster, or KUBECTL='kubectl --context C' HELM='helm --kube-context C'
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,18 +23,10 @@ theirs='control-plane in (controller-manager, daemon)'
 # For the command in a message below.
 flags=$*
 
-refuse() {
-  echo "$*" >&2
-  echo "nothing was changed" >&2
-  exit 1
-}
-
-# Names are put into commands below.
-for name in "$release" "$system" "${OLD_RELEASE:-none}" "${OLD_NAMESPACE:-none}"; do
-  case "$name" in
-    '' | *[!a-z0-9.-]*) echo "\"$name\" is not the name of a release or namespace" >&2; exit 2 ;;
-  esac
-done
+# shellcheck source=charts/kruise-rs/moving.sh
+. "$here/moving.sh"
+check_flags "$@"
+check_names "$release" "$system" "${OLD_RELEASE:-none}" "${OLD_NAMESPACE:-none}"
 
 # "namespace name program" of every Deployment or DaemonSet that has one of the names.
 installed() {
@@ -53,15 +46,38 @@ bindings() {
     -o go-template='{{range .items}}{{$m := .metadata}}{{$k := .kind}}{{with .metadata.annotations}}{{if and (eq (or (index . "meta.helm.sh/release-name") "") "'"$old_release"'") (eq (or (index . "meta.helm.sh/release-namespace") "") "'"$old_namespace"'")}}{{$k}} {{or $m.namespace "-"}} {{$m.name}}{{"\n"}}{{end}}{{end}}{{end}}'
 }
 
-# Pods of manager and daemons, whoever runs them.
+# Pods of OpenKruise's manager and daemons, also when what has made them is deleted. Other operators give their Pods the same labels:
+# the owner counts.
 pods_left() {
-  $kubectl get pods --namespace "$system" -l "$theirs" -o name
+  owned=$($kubectl get pods --namespace "$system" -l "$theirs" \
+    -o go-template='{{range .items}}{{$pod := .metadata.name}}{{range .metadata.ownerReferences}}{{.kind}} {{.name}} {{$pod}}{{"\n"}}{{end}}{{end}}') || exit 1
+  while read -r kind owner pod; do
+    case "$kind $owner" in
+      "ReplicaSet $manager-"*-*) ;;
+      "ReplicaSet $manager-"* | "DaemonSet $daemon") echo "pod/$pod" ;;
+    esac
+  done <<END
+$owned
+END
 }
 
-# Whether Helm knows OpenKruise's release. The script ends when Helm does not say.
-recorded() {
-  list=$($helm list --namespace "$old_namespace" --filter "^$old_release\$" --short) || exit 1
-  [ -n "$list" ]
+# Waits as long as they become fewer: kubectl ends too when one is gone before it looks.
+wait_for_pods() {
+  before=
+  left=$(pods_left)
+  while [ "$left" != "$before" ]; do
+    before=$left
+    # shellcheck disable=SC2086
+    $kubectl wait --namespace "$system" $left --for=delete --timeout="$timeout" || true
+    left=$(pods_left)
+  done
+}
+
+# By these annotations cert-manager, for example, knows whose CA to write into OpenKruise's webhook configurations.
+injection() {
+  annotations=$($kubectl get mutatingwebhookconfiguration kruise-mutating-webhook-configuration --ignore-not-found \
+    -o go-template='{{range $key, $value := .metadata.annotations}}{{printf "%s: %q\n" $key $value}}{{end}}') || exit 1
+  printf '%s\n' "$annotations" | sed -n 's/^[^ ]*\/inject-/    &/p'
 }
 
 # In what Helm has recorded it: Secrets, or ConfigMaps with HELM_DRIVER=configmap.
@@ -87,18 +103,15 @@ END
 
 # ---- what has to be so before anything is changed ----
 
-case $($helm version --template '{{.Version}}') in
-  v[4-9]* | v[1-9][0-9]*) ;;
-  *) refuse "this needs Helm 4 or later" ;;
-esac
-
+check_helm
+check_saved
 manages=false
 for kind in deployments:$manager daemonsets:$daemon; do
   found=$(installed "${kind%%:*}" "${kind#*:}")
   while read -r namespace name program; do
     [ -n "$name" ] || continue
     if [ "$program" = kruise-rs ]; then
-      refuse "kruise-rs is installed already in namespace $namespace ($name); if a run has failed at its end, go on with: helm upgrade --install $release $here --namespace $namespace --take-ownership --force-conflicts --values $save/values.yaml${flags:+ $flags}"
+      refuse "kruise-rs is installed already in namespace $namespace ($name); if a run has failed at its end, go on with: $helm upgrade --install $release $here --namespace $namespace --take-ownership --force-conflicts --values $save/values.yaml${flags:+ $flags}"
     fi
     if [ "$namespace" != "$system" ]; then
       refuse "OpenKruise is installed in namespace $namespace ($name), not in $system; run this with NAMESPACE=$namespace"
@@ -130,16 +143,11 @@ if [ "$old_release $old_namespace" = "$release $system" ]; then
 fi
 # A record that is kept elsewhere would outlive what is deleted below, and uninstalling the release deletes the definitions.
 kept=$(records -o name)
-if [ -z "$kept" ] && recorded; then
+if [ -z "$kept" ] && recorded "$old_release" "$old_namespace"; then
   refuse "Helm has recorded release $old_release neither in Secrets nor in ConfigMaps of namespace $old_namespace (HELM_DRIVER=${HELM_DRIVER:-}); follow docs/moving-from-openkruise.md"
 fi
 
-# A restart that is under way would be ended by nobody.
-requests=$($kubectl get containerrecreaterequests.apps.kruise.io --all-namespaces \
-  -o go-template='{{range .items}}{{$phase := ""}}{{with .status}}{{with .phase}}{{$phase = .}}{{end}}{{end}}{{if ne $phase "Completed"}}{{.metadata.namespace}}/{{.metadata.name}} {{end}}{{end}}')
-if [ -n "$requests" ]; then
-  refuse "these ContainerRecreateRequests have not ended: $requests"
-fi
+check_requests
 
 # The API server would refuse a definition without a version in which objects are stored.
 for file in "$here"/templates/crds/*.yaml; do
@@ -151,8 +159,7 @@ for file in "$here"/templates/crds/*.yaml; do
   done
 done
 
-umask 077
-mkdir -p "$save"
+make_saved
 if $manages; then
   arguments=$($kubectl get deployment --namespace "$system" "$manager" \
     -o jsonpath='{range .spec.template.spec.containers[*]}{range .args[*]}{@}{"\n"}{end}{end}') ||
@@ -168,17 +175,26 @@ if $manages; then
     *,AllAlpha,*)
       refuse "OpenKruise runs with AllAlpha=true, which means other gates in kruise-rs: switch on by name what you use, in OpenKruise first" ;;
   esac
+  injection=$(injection) || refuse "the annotations of OpenKruise's webhook configuration cannot be read (see above)"
   {
     echo "# The feature gates that OpenKruise ran with; the same ones have to be on, and off, from the first start."
     echo "featureGates: '$gates'"
     case "$on" in *,ResourceDistributionGate,*) echo "components: {resourceDistribution: true}" ;; esac
-    case "$on" in *,EnableExternalCerts,*) echo "externalCerts: {enabled: true}" ;; esac
+    case "$on" in
+      *,EnableExternalCerts,*)
+        echo "externalCerts:"
+        echo "  enabled: true"
+        [ -z "$injection" ] || printf '  annotations:\n%s\n' "$injection"
+        ;;
+    esac
   } >"$save/values.yaml"
 elif [ ! -f "$save/values.yaml" ]; then
   refuse "OpenKruise's manager does not run, and there is no $save/values.yaml of an earlier run, with its feature gates; set SAVE"
 fi
 $helm template "$release" "$here" --namespace "$system" --values "$save/values.yaml" "$@" >"$save/kruise-rs.yaml" ||
   refuse "the values are not good for kruise-rs"
+grep -q "^  namespace: \"*$system\"*\$" "$save/kruise-rs.yaml" ||
+  refuse "with these values kruise-rs would not be in namespace $system: leave installation.namespace out, and set NAMESPACE if need be"
 
 # ---- save ----
 
@@ -207,10 +223,7 @@ $kubectl delete validatingwebhookconfiguration kruise-validating-webhook-configu
 $kubectl delete mutatingwebhookconfiguration kruise-mutating-webhook-configuration --ignore-not-found
 $kubectl delete daemonset --namespace "$system" "$daemon" --ignore-not-found --wait=false
 # Two daemons on a node would both stop containers.
-if [ -n "$(pods_left)" ]; then
-  $kubectl wait pods --namespace "$system" -l "$theirs" --for=delete --timeout="$timeout" || true
-fi
-left=$(pods_left)
+wait_for_pods
 if [ -n "$left" ]; then
   echo "these Pods of OpenKruise are not gone within $timeout; run this again when they are:" >&2
   echo "$left" >&2
@@ -223,7 +236,7 @@ no_conversion
 
 # Without its record nobody can uninstall it by mistake, which would delete the definitions.
 $kubectl delete secrets,configmaps --namespace "$old_namespace" -l "owner=helm,name=$old_release" --ignore-not-found
-if recorded; then
+if recorded "$old_release" "$old_namespace"; then
   echo "Helm still has release $old_release in namespace $old_namespace, and uninstalling it would delete the definitions; delete its record and run this again" >&2
   exit 1
 fi
@@ -246,5 +259,11 @@ $helm upgrade --install "$release" "$here" --namespace "$system" --take-ownershi
 for workload in deployment/$manager deployment/kruise-webhook daemonset/$daemon; do
   $kubectl rollout status --namespace "$system" "$workload" --timeout="$timeout"
 done
-echo "the way back: OLD_RELEASE=$old_release OLD_NAMESPACE=$old_namespace $here/give-back.sh CHART --values $save/openkruise.yaml"
+way="OLD_RELEASE=$old_release OLD_NAMESPACE=$old_namespace $here/give-back.sh CHART"
+[ "$release" = kruise-rs ] || way="RELEASE=$release $way"
+[ "$system" = kruise-system ] || way="NAMESPACE=$system $way"
+[ "$helm" = helm ] || way="HELM='$helm' $way"
+[ "$kubectl" = kubectl ] || way="KUBECTL='$kubectl' $way"
+[ ! -f "$save/openkruise.yaml" ] || way="$way --values $save/openkruise.yaml"
+echo "the way back: $way"
 echo "done. Bindings of others that give rights to the accounts of kruise-rs are named by: kubectl kruise doctor"

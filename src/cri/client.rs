@@ -254,7 +254,7 @@ mod tests {
         assert!(!classify("StopContainer", &Status::internal("boom")).is_transient());
     }
 
-    /// As the runtimes word it, each in its own way; recorded from their logs and from kubelet's.
+    /// As the runtimes word it, each in its own way. These are literals, written by hand: no runtime was asked for them.
     #[test]
     fn every_runtime_says_in_its_own_way_that_a_container_is_not_there() {
         for (runtime, status) in [

@@ -15,7 +15,7 @@ use super::{NAMESPACE, RUNTIMES, base, components, custom_resource_definition, e
 use crate::{api::CRDS, webhook};
 
 const HEADER: &str =
-    "{{- /* Written by `kruise-rs manifests` from the program's own tables; changes here are overwritten. */}}\n";
+    "{{- /* Written by `make manifests` from the program's own tables; changes here are overwritten. */}}\n";
 const NAMESPACE_TEXT: &str = r#"{{ include "kruise-rs.namespace" . }}"#;
 const KEEP: &str = "helm.sh/resource-policy";
 /// The values of the components, and when each is wanted. The patches of `external-certs` are of its own kind.
@@ -132,6 +132,12 @@ fn set_up(slots: &mut Slots, object: &mut Value) {
         "Secret" if object["metadata"]["name"] == webhook::SECRET => {
             object["metadata"]["annotations"] = json!({ KEEP: "keep" })
         }
+        // Only with external certificates has a configuration annotations: who writes the CA into it knows by them whose.
+        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration"
+            if !object["metadata"]["annotations"].is_null() =>
+        {
+            object["metadata"]["annotations"] = slots.included(r#"include "kruise-rs.injection" ."#);
+        }
         "ConfigMap" if !object["data"].is_null() => {
             object["data"]["feature-gates"] = slots.text("{{ .Values.featureGates | quote }}");
             object["data"]["failure-policies"] = slots.included(r#"include "kruise-rs.failurePolicies" ."#);
@@ -244,7 +250,7 @@ pub(super) fn render() -> Result<BTreeMap<String, String>, serde_yaml::Error> {
     let when = |condition: &str, text: String| format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n");
     let mut add = |path: String, text: String| files.insert(path, format!("{HEADER}{text}"));
     for crd in CRDS {
-        let mut object = custom_resource_definition((crd.render)());
+        let mut object = custom_resource_definition(crd.render());
         object["metadata"]["annotations"][KEEP] = "keep".into();
         // A null is for `kubectl apply`; a definition that still has a webhook is refused here.
         object["spec"]["conversion"] = json!({ "strategy": "None" });

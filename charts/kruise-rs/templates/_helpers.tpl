@@ -15,6 +15,12 @@
 {{- with .Values.failurePolicies }}{{ . | quote }}{{ end }}
 {{- end }}
 
+{{- /* By these annotations whoever writes the CA into the webhook configurations knows whose; by default cert-manager. */}}
+{{- define "kruise-rs.injection" -}}
+{{- $own := dict "cert-manager.io/inject-ca-from" (printf "%s/kruise-webhook-certs" (include "kruise-rs.namespace" .)) }}
+{{- toYaml (.Values.externalCerts.annotations | default $own) }}
+{{- end }}
+
 {{- /* Of the root and the annotations of one role. Roles read these settings at their start; with the settings of the manifests
        there is no annotation for them. */}}
 {{- define "kruise-rs.podAnnotations" -}}

@@ -159,6 +159,7 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
             "daemon={\"socketLocation\":\"/run\",\"extraArgs\":[\"--image-fs-limit-percent=100\"]}",
             "webhook={\"nodeSelector\":{\"a\":\"b\"},\"tolerations\":[{\"operator\":\"Exists\"}]}",
             "featureGates=\"AllAlpha=true\"",
+            "components={\"resourceDistribution\":true}",
             "failurePolicies=\"vnamespace.kb.io=Ignore\"",
             "imagePullSecrets=[{\"name\":\"s\"}]",
             "monitoring={\"prometheusRule\":true,\"dashboard\":true}",
@@ -193,7 +194,12 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
     ensure!(elsewhere.contains_key(&("PrometheusRule".to_owned(), "kruise-rs".to_owned())));
     let dashboard = of("ConfigMap", "kruise-rs-dashboard").text("/data/kruise-rs.json");
     serde_json::from_str::<Value>(dashboard).context("the dashboard")?;
+    Ok(())
+}
 
+#[test]
+fn the_socket_of_the_runtime_that_the_values_name_is_mounted() -> Result<()> {
+    let paths = Paths::default();
     for (runtime, path) in
         [("k3s", "/run/k3s/containerd"), ("crio", "/run/crio"), ("cri-dockerd", "/run/cri-dockerd.sock")]
     {
@@ -220,8 +226,27 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
         let flag = format!("--socket-file={}", daemon.text("/socketFile"));
         ensure!(container.array("/args").contains(&json!(flag)), "{container}");
     }
-    let off = ["featureGates=\"ResourceDistributionGate=true,ResourceDistributionGate=f\""];
-    rendered(&paths, &off).context("the last one counts")?;
+    Ok(())
+}
+
+#[test]
+fn values_that_do_not_fit_together_are_refused_and_the_others_taken() -> Result<()> {
+    let paths = Paths::default();
+    for off in [
+        "ResourceDistributionGate=true,ResourceDistributionGate=f",
+        "ResourceDistributionGate=false,AllAlpha=true",
+        "AllAlpha=true,AllAlpha=0",
+    ] {
+        let gates = format!("featureGates=\"{off}\"");
+        rendered(&paths, &[&gates]).with_context(|| format!("the last one counts, and a name wins: {off}"))?;
+    }
+    // The label of the sidecar can be taken away.
+    for labels in ["null", r#"{"grafana_dashboard":null}"#] {
+        let labels = format!("monitoring.dashboardLabels={labels}");
+        let found = rendered(&paths, &["monitoring.dashboard=true", &labels])?;
+        let dashboard = &found[&("ConfigMap".to_owned(), "kruise-rs-dashboard".to_owned())];
+        assert_eq!(dashboard["metadata"]["labels"], json!({ "app.kubernetes.io/name": "kruise-rs" }), "{labels}");
+    }
 
     let external = rendered(&paths, &["externalCerts.enabled=true"])?;
     ensure!(!external.contains_key(&("Secret".to_owned(), "kruise-webhook-certs".to_owned())));
@@ -230,6 +255,13 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
     let annotation = registration.text("/metadata/annotations/cert-manager.io~1inject-ca-from");
     assert_eq!(annotation, "kruise-system/kruise-webhook-certs");
     ensure!(registration.array("/webhooks").len() > 5, "nobody else registers them");
+    let own = json!({ "cert-manager.io/inject-ca-from": "shop/mine" });
+    let external = rendered(&paths, &["externalCerts.enabled=true", &format!("externalCerts.annotations={own}")])?;
+    for phase in ["mutating", "validating"] {
+        let found = external.iter().find(|((_, name), _)| *name == format!("kruise-{phase}-webhook-configuration"));
+        let (_, registration) = found.context(phase)?;
+        assert_eq!(registration["metadata"]["annotations"], own, "{phase}");
+    }
 
     for (value, said) in [
         ("webhookConfiguration={}", "webhookConfiguration"),
@@ -238,6 +270,7 @@ fn chart_values_reach_what_they_are_for() -> Result<()> {
         ("daemon={\"socketFile\":\"other.sock\"}", "for runtime containerd only /run/containerd is"),
         ("daemon={\"socketFile\":\"crio/crio.sock\"}", "Set daemon.socketLocation"),
         ("featureGates=\"A=true, ResourceDistributionGate = True\"", "components.resourceDistribution is false"),
+        ("featureGates=\"AllAlpha=1\"", "components.resourceDistribution is false"),
         ("featureGates=\"EnableExternalCerts=1\"", "externalCerts.enabled is false"),
     ] {
         let refusal = refusal(&paths, value)?;

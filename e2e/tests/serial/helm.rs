@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{cmd, environment};
 use e2e::deploy::DAEMON_ARGS;
-use e2e::kit::{Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, restoring, workload};
 use e2e::paths::{SYSTEM, containerd_dir};
 use serde_json::{Value, json};
 
 use crate::{MANAGER, WEBHOOK};
 
 const RELEASE: &str = "e2e-kruise-rs";
+/// Longer than the webhook takes to leave a namespace out of its entries that nothing asks for any more (10 s).
+const QUIET: Duration = Duration::from_secs(11);
 /// Kind and name.
 const CONFIGURATIONS: [(&str, &str); 2] = [
     ("MutatingWebhookConfiguration", "kruise-mutating-webhook-configuration"),
@@ -42,7 +45,18 @@ async fn apply(t: &Test, how: &[&str], values: &Value) -> Result<()> {
     command.args(["--wait", "--timeout", "120s", "--values"]).arg(&file);
     let done = run(t, command).await;
     let _ = std::fs::remove_file(&file);
-    done.map(drop)
+    done?;
+    all_are_ready(t).await
+}
+
+/// What `--wait` has waited for.
+async fn all_are_ready(t: &Test) -> Result<()> {
+    for name in [MANAGER, WEBHOOK] {
+        let found = t.api_in(SYSTEM, "Deployment").get(name).await?.data;
+        let (wanted, ready) = (found.int("/spec/replicas"), found.int("/status/readyReplicas"));
+        ensure!(wanted > 0 && ready == wanted, "{ready} of {wanted} replicas of {name} are ready when Helm is done");
+    }
+    Ok(())
 }
 
 fn values(replicas: u64, gates: &str) -> Value {
@@ -88,6 +102,51 @@ async fn registered(t: &Test) -> Result<BTreeMap<String, String>> {
     bundles(t).await
 }
 
+/// How often each configuration was changed, by whomever.
+async fn generations(t: &Test) -> Result<Vec<i64>> {
+    let mut found = Vec::new();
+    for (kind, name) in CONFIGURATIONS {
+        let generation = t.get(kind, name).await?.int("/metadata/generation");
+        ensure!(generation > 0, "{name} counts no changes");
+        found.push(generation);
+    }
+    Ok(found)
+}
+
+/// An upgrade that changes nothing is no conflict, and takes nothing away of what the webhook has written. Not for a moment: each
+/// change would count.
+async fn upgrade_leaves_the_registration_alone(t: &Test, values: &Value) -> Result<()> {
+    let before = poll("the webhook to have written its registration", PATIENCE, async || {
+        let before = generations(t).await?;
+        tokio::time::sleep(QUIET).await;
+        ensure!(generations(t).await? == before, "it is still written");
+        Ok(before)
+    })
+    .await?;
+    apply(t, &["upgrade"], values).await?;
+    assert_eq!(generations(t).await?, before, "generations of the webhook configurations after an upgrade");
+    Ok(())
+}
+
+/// The definitions of Kruise: their UIDs, and when they are deleted.
+async fn definitions(t: &Test) -> Result<BTreeMap<String, String>> {
+    let found = t.list("CustomResourceDefinition", "").await?;
+    let kruise = found.iter().filter(|definition| definition.text("/metadata/name").contains("kruise"));
+    let state = |o: &Value| format!("{} {}", o.text("/metadata/uid"), o.text("/metadata/deletionTimestamp"));
+    Ok(kruise.map(|o| (o.text("/metadata/name").to_owned(), state(o))).collect())
+}
+
+/// The chart leaves them out, and takes them back.
+async fn definitions_stay_without_the_chart(t: &Test, values: &Value) -> Result<()> {
+    let before = definitions(t).await?;
+    ensure!(before.len() > 15, "only {:?}", before.keys());
+    for managed in [false, true] {
+        apply(t, &["upgrade"], &values.clone().with("/crds", json!({ "managed": managed }))).await?;
+        assert_eq!(definitions(t).await?, before, "definitions with crds.managed={managed}");
+    }
+    Ok(())
+}
+
 async fn uid(t: &Test, kind: &str, name: &str) -> Result<String> {
     Ok(t.get(kind, name).await?.text("/metadata/uid").to_owned())
 }
@@ -99,6 +158,7 @@ async fn scenario(t: &Test, pod: &str) -> Result<()> {
     apply(t, &["install", "--take-ownership", "--force-conflicts"], &values(2, gates)).await?;
     t.webhook_answers().await?;
     let ca = registered(t).await?;
+    upgrade_leaves_the_registration_alone(t, &values(2, gates)).await?;
 
     apply(t, &["upgrade"], &values(1, "ImagePullJobGate=true,KruisePodReadinessGate=true")).await?;
     let manager = t.api_in(SYSTEM, "Deployment").get(MANAGER).await?;
@@ -129,8 +189,8 @@ async fn scenario(t: &Test, pod: &str) -> Result<()> {
     for (name, bundle) in &ca {
         assert_eq!(after.get(name), Some(bundle), "{name} has another CA after going back");
     }
-    // One more that changes nothing is no conflict either.
-    apply(t, &["upgrade"], &values(2, gates)).await?;
+    upgrade_leaves_the_registration_alone(t, &values(2, gates)).await?;
+    definitions_stay_without_the_chart(t, &values(2, gates)).await?;
 
     run(t, helm(t, &["uninstall", RELEASE, "--wait", "--timeout", "120s"])).await?;
     for name in [MANAGER, WEBHOOK] {

@@ -1,18 +1,18 @@
 //! From a Helm release of OpenKruise to one of kruise-rs, and back, with a stand-in for OpenKruise's chart: definitions of which
-//! some convert by its webhook, registrations that fail closed, and a manager and a daemon that do nothing. So nobody answers
-//! that webhook, as when OpenKruise is gone.
+//! some convert by its webhook, registrations that fail closed, and a manager and a daemon that do nothing, of which the daemon
+//! does not end when it is asked to. So nobody answers that webhook, as when OpenKruise is gone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{cmd, environment};
 use e2e::deploy::DAEMON_ARGS;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, restoring, shell, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, restoring, shell, stubborn, workload};
 use e2e::paths::{NODE, SYSTEM, containerd_dir};
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ use crate::MANAGER;
 
 const OLD: &str = "e2e-openkruise";
 const SERVICE: &str = "kruise-webhook-service";
+/// How long the stand-in's daemon takes to end. Meanwhile no other one may be there.
+const GRACE: Duration = Duration::from_secs(10);
 /// Definitions in the chart.
 const DEFINITIONS: [&str; 4] = ["clonesets", "daemonsets", "sidecarsets", "statefulsets"];
 /// Those that OpenKruise 1.9 converts by its webhook.
@@ -78,14 +80,16 @@ fn stand_in(t: &Test, dir: &Path) -> Result<()> {
     for plural in DEFINITIONS {
         std::fs::write(dir.join(format!("templates/{plural}.yaml")), definition(t, plural)?)?;
     }
-    let runs = |kind: &str, name: &str, role: &str| {
+    let runs = |kind: &str, name: &str, role: &str, main: Value| {
         let labels = json!({ "control-plane": role });
-        let main = shell("main", "").with("/args", json!(["--feature-gates=ImagePullJobGate=true"]));
+        let spec = json!({ "tolerations": [{ "operator": "Exists" }], "terminationGracePeriodSeconds": GRACE.as_secs(),
+            "containers": [main] });
         json!({ "apiVersion": "apps/v1", "kind": kind, "metadata": { "name": name, "namespace": SYSTEM }, "spec": {
             "selector": { "matchLabels": labels },
-            "template": { "metadata": { "labels": labels }, "spec": { "tolerations": [{ "operator": "Exists" }], "containers": [main] } },
+            "template": { "metadata": { "labels": labels }, "spec": spec },
         } })
     };
+    let manager = shell("main", "").with("/args", json!(["--feature-gates=ImagePullJobGate=true"]));
     let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": { "name": "e2e-openkruise" },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" },
@@ -94,8 +98,8 @@ fn stand_in(t: &Test, dir: &Path) -> Result<()> {
         "spec": { "ports": [{ "port": 443, "targetPort": 9876 }], "selector": { "control-plane": "controller-manager" } } });
     let (some, all) = (["CREATE", "UPDATE"], ["CREATE", "UPDATE", "DELETE"]);
     for (file, object) in [
-        ("manager", runs("Deployment", MANAGER, "controller-manager")),
-        ("daemon", runs("DaemonSet", "kruise-daemon", "daemon")),
+        ("manager", runs("Deployment", MANAGER, "controller-manager", manager)),
+        ("daemon", runs("DaemonSet", "kruise-daemon", "daemon", stubborn("main"))),
         ("binding", binding),
         ("service", service),
         ("mutating", registration("MutatingWebhookConfiguration", &["CREATE"], &some)),
@@ -192,7 +196,9 @@ async fn scenario(t: &Test, dir: &Path) -> Result<()> {
     std::fs::write(&values, json!({ "daemon": daemon }).to_string())?;
     let mut over = script(t, "take-over.sh", dir);
     over.arg("--values").arg(&values);
+    let begin = Instant::now();
     run(t, over).await?;
+    ensure!(begin.elapsed() >= GRACE, "the daemon was not waited for: {:?}", begin.elapsed());
     t.webhook_answers().await?;
     webhook_is_missed(t, false).await?;
     assert_eq!(uids(t).await?, before, "definitions and Pods after moving over");

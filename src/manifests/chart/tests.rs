@@ -150,6 +150,8 @@ fn of_the_registration_the_manifests_and_the_chart_ship_the_fixed_entries_alone(
         let text = document(&object).unwrap();
         let (external, own) = text.split_once("{{- else }}").unwrap();
         assert!(external.matches("clientConfig:").count() > 2, "nobody else adds what is missing: {external}");
+        let injection = r#"{{- with include "kruise-rs.injection" . }}"#;
+        assert!(external.contains(injection) && !own.contains(injection), "{external}");
         let entries = object["webhooks"].as_array().cloned().unwrap_or_default();
         assert_eq!(own.matches("clientConfig:").count(), entries.len(), "{own}");
         assert!(!entries.is_empty() || object.get("webhooks").is_none(), "an empty list would remove the others");
@@ -160,6 +162,8 @@ fn of_the_registration_the_manifests_and_the_chart_ship_the_fixed_entries_alone(
         }
     }
     assert_eq!(shipped, ["mcontainerrecreaterequest.kb.io", "mpod-required.kb.io"]);
+    let of_the_secret = format!(r#"(printf "%s/{}" (include "kruise-rs.namespace" .))"#, webhook::SECRET);
+    assert!(read("templates/_helpers.tpl").contains(&of_the_secret), "{of_the_secret}");
 }
 
 /// What the values say about where Pods of a role run is beside what the manifests say, and not in its place.
