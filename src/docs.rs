@@ -293,7 +293,7 @@ fn judge_object(object: &Value, problems: &mut Vec<String>) {
         // In its schema a template may be anything.
         lost::<PodTemplateSpec>(&object["spec"]["template"], problems);
     }
-    for definition in CRDS.iter().map(|crd| serde_json::json!((crd.render)())) {
+    for definition in CRDS.iter().map(|crd| serde_json::json!(crd.render())) {
         let spec = &definition["spec"];
         if spec["names"]["kind"] != *kind || !version.starts_with(&format!("{}/", spec["group"].as_str().unwrap())) {
             continue;
@@ -429,7 +429,7 @@ fn is_product(path: &Path) -> bool {
     let tests = declared.filter_map(|module| module.split_whitespace().last());
     let name = name(path);
     let top = name.trim_start_matches("src/").split(['/', '.']).next().unwrap_or_default();
-    !name.contains("tests") && !tests.into_iter().any(|module: &str| module == top)
+    !crate::tidy::is_for_tests(&name) && !tests.into_iter().any(|module: &str| module == top)
 }
 
 /// Without the lines that are comments alone. What `clap` makes of a comment is help, not a message.
@@ -559,7 +559,8 @@ const FIXED_TEXTS: &[(&str, &[&str])] = &[
             "active pods",
             "\"Bound\" status pvc",
             "active CRs",
-            "… list … error: …",
+            "list pods error: …",
+            "list pvc error: …",
             "failed to list CRs of …",
         ],
     ),

@@ -295,16 +295,16 @@ impl Registered {
         problem: watch::Sender<String>,
         tls: watch::Sender<Option<RustlsConfig>>,
     ) -> BoxFuture<'static, ()> {
-        let (dns_name, callers) = (self.endpoint.dns_name(), self.callers);
+        let callers = self.callers;
         if let Some(source) = self.source {
-            let external = External { client, source, dns_name, gates, callers, metrics, problem };
+            let external = External { client, source, endpoint: self.endpoint, gates, callers, metrics, problem };
             return Box::pin(async move { external.run(&tls).await });
         }
         let secret = CertificateSecret {
             client: client.clone(),
             namespace: args.namespace,
             name: args.secret_name,
-            dns_name,
+            dns_name: self.endpoint.dns_name(),
             renew_before: renew_before(&args.certs_renew_before),
         };
         let installation = Installation {

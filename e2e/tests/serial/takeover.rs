@@ -1,7 +1,7 @@
 //! A cluster whose workloads, jobs and copies were made by OpenKruise 1.9: objects recorded from it are loaded, then the manager
 //! starts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -36,54 +36,65 @@ const OTHERS: [(&str, &str); 3] =
 async fn workloads_of_openkruise_are_taken_over_without_touching_a_pod_or_a_revision() -> Result<()> {
     in_namespace("takeover", async |t| {
         let nodes = Nodes::make(t, NODE, 0..1, true).await?;
-        let mut stages = Vec::new();
-        let loaded = async {
-            t.node().scale(MANAGER, 0).await?;
-            for name in ["created", "updated", "preparing-delete", "daemon-set"] {
-                let stage = Test::new(&format!("takeover-{name}")).await?;
-                stages.push(stage.clone());
-                load(&stage, name, &SETS).await.with_context(|| name.to_owned())?;
+        let stages = RefCell::new(Vec::<Test>::new());
+        let undo = async {
+            let mut undone = stored_versions(t, DAEMON_SETS, json!(["v1beta1"])).await;
+            let made = stages.borrow().clone();
+            // all of them, whatever becomes of one
+            for stage in &made {
+                undone = undone.and(remove(stage).await);
             }
-            // as after an OpenKruise that had stored the older version
-            stored_versions(t, DAEMON_SETS, json!(["v1alpha1", "v1beta1"])).await?;
-            all_versions(&stages).await
+            undone.and(nodes.remove().await)
         };
-        let before = restoring(loaded, scaled(t, MANAGER)).await?;
-        for stage in &stages {
-            seen(stage).await?;
-        }
-        quiet(t).await?;
-        let daemon_set = stages.pop().context("the stage of the DaemonSet")?;
-        let prefix = format!("{}/", daemon_set.namespace);
-        let (of_daemon_set, before) = before.into_iter().partition(|(name, _)| name.starts_with(&prefix));
-        daemon_set_unchanged(&daemon_set, &of_daemon_set).await?;
-        stored_versions(t, DAEMON_SETS, json!(["v1beta1"])).await?;
-        unchanged(&stages, &before).await?;
-
-        // the user's own manifest, without the defaults that the stored objects have
-        let [created, ..] = stages.as_slice() else { unreachable!("three were loaded") };
-        let specs = specs(created).await?;
-        let manifest = std::fs::read_to_string(t.paths.repo.join(RECORDED).join("applied.yaml"))?;
-        let file = std::env::temp_dir().join(format!("{}.yaml", created.namespace));
-        std::fs::write(&file, manifest.replace("namespace: golden", &format!("namespace: {}", created.namespace)))?;
-        for how in [&["apply"][..], &["replace"], &["apply", "--server-side", "--force-conflicts"]] {
-            let mut command = kubectl(&t.paths, how);
-            command.arg("-f").arg(&file);
-            let answer = t.run(command).await?;
-            ensure!(answer.ok, "kubectl {}: {}{}", how.join(" "), answer.stdout, answer.stderr);
-            assert_eq!(self::specs(created).await?, specs, "kubectl {}: the stored specs", how.join(" "));
-            seen(created).await?;
-        }
-        let _ = std::fs::remove_file(&file);
-        quiet(t).await?;
-        unchanged(&stages, &before).await?;
-
-        for stage in stages.iter().chain([&daemon_set]) {
-            remove(stage).await?;
-        }
-        nodes.remove().await
+        restoring(workloads_are_taken_over(t, &stages), undo).await
     })
     .await
+}
+
+/// `made` gets the namespaces that are made.
+async fn workloads_are_taken_over(t: &Test, made: &RefCell<Vec<Test>>) -> Result<()> {
+    let loaded = async {
+        t.node().scale(MANAGER, 0).await?;
+        for name in ["created", "updated", "preparing-delete", "daemon-set"] {
+            let stage = Test::new(&format!("takeover-{name}")).await?;
+            made.borrow_mut().push(stage.clone());
+            load(&stage, name, &SETS).await.with_context(|| name.to_owned())?;
+        }
+        // as after an OpenKruise that had stored the older version
+        stored_versions(t, DAEMON_SETS, json!(["v1alpha1", "v1beta1"])).await?;
+        let stages = made.borrow().clone();
+        all_versions(&stages).await
+    };
+    let before = restoring(loaded, scaled(t, MANAGER)).await?;
+    let mut stages = made.borrow().clone();
+    for stage in &stages {
+        seen(stage).await?;
+    }
+    quiet(t).await?;
+    let daemon_set = stages.pop().context("the stage of the DaemonSet")?;
+    let prefix = format!("{}/", daemon_set.namespace);
+    let (of_daemon_set, before) = before.into_iter().partition(|(name, _)| name.starts_with(&prefix));
+    daemon_set_unchanged(&daemon_set, &of_daemon_set).await?;
+    stored_versions(t, DAEMON_SETS, json!(["v1beta1"])).await?;
+    unchanged(&stages, &before).await?;
+
+    // the user's own manifest, without the defaults that the stored objects have
+    let [created, ..] = stages.as_slice() else { unreachable!("three were loaded") };
+    let specs = specs(created).await?;
+    let manifest = std::fs::read_to_string(t.paths.repo.join(RECORDED).join("applied.yaml"))?;
+    let file = std::env::temp_dir().join(format!("{}.yaml", created.namespace));
+    std::fs::write(&file, manifest.replace("namespace: golden", &format!("namespace: {}", created.namespace)))?;
+    for how in [&["apply"][..], &["replace"], &["apply", "--server-side", "--force-conflicts"]] {
+        let mut command = kubectl(&t.paths, how);
+        command.arg("-f").arg(&file);
+        let answer = t.run(command).await?;
+        ensure!(answer.ok, "kubectl {}: {}{}", how.join(" "), answer.stdout, answer.stderr);
+        assert_eq!(self::specs(created).await?, specs, "kubectl {}: the stored specs", how.join(" "));
+        seen(created).await?;
+    }
+    let _ = std::fs::remove_file(&file);
+    quiet(t).await?;
+    unchanged(&stages, &before).await
 }
 
 /// The gate for ResourceDistributions is on, and nothing else uses the manager meanwhile.

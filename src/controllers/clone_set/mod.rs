@@ -44,12 +44,12 @@ use crate::{
             make,
             plan::{self, Gates},
             spec::Spec,
-            status::{self, Outcome},
+            status::{self, DEFAULTS_UNKNOWN, Outcome},
         },
         pod::refresh,
-        workload::owner::OwnerRef,
+        workload::{owner::OwnerRef, status::REVISION_UNKNOWN},
     },
-    k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector},
+    k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector, time::Now},
     runtime::{
         claim_control::ClaimControl,
         clock,
@@ -57,7 +57,7 @@ use crate::{
         in_place::{InPlace, Refreshed, Refreshing},
         pass,
         pod_control::PodControl,
-        pod_template,
+        pod_template::{self, Refused},
         pre_download::PreDownloads,
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
@@ -262,14 +262,17 @@ impl Controller {
             return Ok(Requeue::Await);
         }
         self.memories.enter(key, uid_of(&clone_set));
-        let Some(clone_set) = self.defaulted(clone_set.clone()).await else {
-            let then = Ok(Requeue::After(pod_template::ASK_AGAIN));
-            return self.without_revision(&CloneSetJob::of(clone_set), then).await;
+        let clone_set = match self.defaulted(clone_set.clone()).await {
+            Ok(defaulted) => defaulted,
+            Err(error) => {
+                let unresolved = Unresolved::Defaults(error);
+                return self.without_revision(&CloneSetJob::of(clone_set), unresolved).await;
+            }
         };
         let job = CloneSetJob::of(clone_set);
         let resolved = match self.resolve(&job).await {
             Ok(resolved) => resolved,
-            Err(error) => return self.without_revision(&job, Err(error)).await,
+            Err(error) => return self.without_revision(&job, Unresolved::Revision(error)).await,
         };
         let seen = self.see(&job);
         let pods = seen.pods.len().max(usize::try_from(job.spec.replicas).unwrap_or(0));
@@ -289,17 +292,23 @@ impl Controller {
     }
 
     /// A pass while nobody can say which revision is wanted: updates in place that have begun get to their end, or their Pods
-    /// would stay out of service. `then` is when, or why, it is tried again.
-    async fn without_revision(&self, job: &CloneSetJob, then: kube::Result<Requeue>) -> kube::Result<Requeue> {
+    /// would stay out of service, and the status says why nothing else is done.
+    async fn without_revision(&self, job: &CloneSetJob, unresolved: Unresolved) -> kube::Result<Requeue> {
         let mut pass = Pass::default();
-        match then {
-            Ok(then) => pass.next.look_after(then.after()),
+        let (reason, message, why) = unresolved.words();
+        match unresolved {
+            Unresolved::Defaults(_) => pass.next.look_after(Some(pod_template::ASK_AGAIN)),
+            Unresolved::Revision(error) => drop(pass.next.note(Err(error))),
+        }
+        let recorded = job.clone_set.status.clone().unwrap_or_default();
+        let resolved = Resolved { update: recorded.update_revision.clone(), ..Resolved::default() };
+        self.refresh_all(job, &resolved, &self.see(job), &mut pass).await;
+        let now = clock::now();
+        let wanted = status::unresolved(&recorded, (reason, message), &why, now.wall);
+        match self.write_status(job, &wanted, now).await {
+            Ok(outcome) => pass.next.look_after(outcome.look_after()),
             Err(error) => drop(pass.next.note(Err(error))),
         }
-        let status = job.clone_set.status.as_ref();
-        let update = status.map(|status| status.update_revision.clone()).unwrap_or_default();
-        let recorded = Resolved { update, ..Resolved::default() };
-        self.refresh_all(job, &recorded, &self.see(job), &mut pass).await;
         pass.next.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 
@@ -365,24 +374,24 @@ impl Controller {
     }
 
     /// The CloneSet with a template as admission would have stored it. It was not asked when it was away, and Pods must
-    /// not be replaced because defaults are missing. None: the API server cannot say now.
-    async fn defaulted(&self, clone_set: Arc<CloneSet>) -> Option<Arc<CloneSet>> {
+    /// not be replaced because defaults are missing. An error: the API server cannot say now.
+    async fn defaulted(&self, clone_set: Arc<CloneSet>) -> Result<Arc<CloneSet>, Refused> {
         let key = ObjectKey::of(clone_set.as_ref());
         let remembered = self.memories.defaulted(&key);
         let asked = (&self.context.client, &*self.context.gates);
         let of = (&*key.namespace, clone_set.metadata.generation);
         let defaulted = match pod_template::with_defaults(asked, of, &clone_set.spec.template, remembered).await {
-            Ok(None) => return Some(clone_set),
+            Ok(None) => return Ok(clone_set),
             Ok(Some(defaulted)) => defaulted,
             Err(error) => {
                 tracing::warn!(clone_set = %key, %error, "its template lacks defaults, waiting");
-                return None;
+                return Err(error);
             }
         };
         self.memories.keep_defaulted(&key, &defaulted);
         let mut whole = CloneSet::clone(&clone_set);
         whole.spec.template = Value::clone(&defaulted.template);
-        Some(Arc::new(whole))
+        Ok(Arc::new(whole))
     }
 
     fn gates(&self) -> Gates {
@@ -412,8 +421,7 @@ impl Controller {
         }
     }
 
-    /// Writes the status, if it says anything new. Counts change with every Pod and are written a second apart, unless
-    /// they are the last word.
+    /// Writes the status after a pass, if it says anything new.
     async fn record(
         &self,
         job: &CloneSetJob,
@@ -430,17 +438,50 @@ impl Controller {
         let pods = (seen.pods.as_slice(), terminating);
         let (mut wanted, requeue) = status::status((clone_set, spec), pods, revisions, selector, &outcome, now.wall);
         wanted.collision_count = Some(resolved.collisions);
+        let outcome = self.write_status(job, &wanted, now).await?;
         let recorded = clone_set.status.clone().unwrap_or_default();
-        let can_wait = status::only_counts(&recorded, &wanted) && !is_settled(spec, &wanted);
-        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
-        let to = (&api, self.clone_sets.as_ref());
-        let outcome = self.statuses.write(to, clone_set, (&recorded, &wanted), can_wait, now).await?;
         if let status_writer::Outcome::Written(_) = outcome
             && let Some(message) = status::deadline_passed(&recorded, &wanted)
         {
             self.pods.warning(&job.owner, "ProgressDeadlineExceeded", &message);
         }
         Ok([requeue, outcome.look_after()].into_iter().flatten().min())
+    }
+
+    /// Writes this status. Counts change with every Pod and are written a second apart, unless they are the last word.
+    async fn write_status(
+        &self,
+        job: &CloneSetJob,
+        wanted: &CloneSetStatus,
+        now: Now,
+    ) -> kube::Result<status_writer::Outcome<CloneSet>> {
+        let recorded = job.clone_set.status.clone().unwrap_or_default();
+        let can_wait = status::only_counts(&recorded, wanted) && !is_settled(&job.spec, wanted);
+        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
+        let to = (&api, self.clone_sets.as_ref());
+        self.statuses.write(to, &*job.clone_set, (&recorded, wanted), can_wait, now).await
+    }
+}
+
+/// Why nobody can say which revision is wanted.
+enum Unresolved {
+    /// The API server cannot say what defaults the template has.
+    Defaults(Refused),
+    /// Revisions can be neither read nor made.
+    Revision(kube::Error),
+}
+
+impl Unresolved {
+    /// The reason and the message of a condition, and the words of whoever was asked.
+    fn words(&self) -> (&'static str, String, String) {
+        match self {
+            Self::Defaults(why) => {
+                (DEFAULTS_UNKNOWN, format!("the defaults of the template cannot be found out: {why}"), why.to_string())
+            }
+            Self::Revision(why) => {
+                (REVISION_UNKNOWN, format!("the revision of the template cannot be found out: {why}"), why.to_string())
+            }
+        }
     }
 }
 

@@ -325,7 +325,10 @@ impl Controller {
         let (turns, seen) = self.remembered(&job, &observed);
         let mut plan = plan::plan(&job.spec, &observed.judged, &turns);
         self.memories.with(&job.key, |memory| memory.retries.hold_back(&mut plan, clock::now().mono));
-        let (revision, collisions) = self.revision(&job, &observed, &plan.counts, &seen).await?;
+        let (revision, collisions) = match self.revision(&job, &observed, &plan.counts, &seen).await {
+            Ok(found) => found,
+            Err(error) => return self.record_unresolved(&job, recorded.as_ref(), error, pass).await,
+        };
         self.carry_out(&job, &plan, &observed, &revision, &mut pass).await;
         // What has just been written is counted in the next pass, which follows at once.
         let is_settled = !pass.again;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use kube::Api;
 
-use super::{Controller, known::StoredSidecarSet};
+use super::{Controller, Job, known::StoredSidecarSet};
 use crate::{
     api::apps::sidecar_set::SidecarSetStatus,
-    runtime::{clock, status_writer::json_of},
+    domain::kinds::sidecar_set::status,
+    runtime::{clock, pass::Pass, queue::Requeue, status_writer::json_of},
 };
 
 impl Controller {
@@ -31,5 +32,23 @@ impl Controller {
         let (recorded, wanted) = (json_of(recorded)?, json_of(Some(wanted))?);
         let outcome = self.status.write((&api, &*self.sets), set, (&recorded, &wanted), can_wait, clock::now()).await?;
         Ok(outcome.look_after())
+    }
+
+    /// Writes that revisions can be neither read nor made. Nobody knows to which one Pods are to be updated: nothing else is
+    /// done before the next try.
+    pub(super) async fn record_unresolved(
+        &self,
+        job: &Job,
+        recorded: Option<&SidecarSetStatus>,
+        error: kube::Error,
+        mut pass: Pass,
+    ) -> kube::Result<Requeue> {
+        let wanted = status::unresolved(&error.to_string(), job.generation(), &job.before, clock::now().wall);
+        drop(pass.note(Err(error)));
+        match self.record(&job.set, recorded, &wanted).await {
+            Ok(look) => pass.look_after(look),
+            Err(error) => drop(pass.note(Err(error))),
+        }
+        pass.end(|after| self.queue.add_after(job.key.clone(), after))
     }
 }

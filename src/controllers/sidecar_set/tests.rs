@@ -341,6 +341,44 @@ async fn a_new_set_gets_a_revision_and_a_status_with_zeros_and_then_nothing_is_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn while_the_revision_is_not_known_the_status_says_so_and_is_about_the_spec_before() {
+    for is_unreadable in [true, false] {
+        let world = settled(json!({})).await;
+        let before = world.status();
+        world.image("a:2");
+        if is_unreadable {
+            lock(&world.server).unreadable.push(REVISIONS.trim_end_matches('/'));
+        } else {
+            lock(&world.server).faults.push_back(Fault::Error(403));
+        }
+        world.pass().await.unwrap_err();
+        let (reconciling, message) = world.condition("Reconciling").unwrap();
+        assert_eq!((reconciling.as_str(), world.reason().as_str()), ("True", "RevisionUnknown"));
+        assert!(message.starts_with("the revision cannot be found out: ") && message.contains("code 403"), "{message}");
+        for (field, value) in before.as_object().unwrap().iter().filter(|(field, _)| *field != "conditions") {
+            assert_eq!(world.status()[field], *value, "{field}");
+        }
+        assert!(world.with("a:2").is_empty(), "nothing is done on a guess");
+        lock(&world.server).unreadable.clear();
+        world.settle().await;
+        assert_eq!(world.with("a:2"), ALL);
+        assert_eq!((world.reason(), world.status()["observedGeneration"].clone()), ("Available".into(), json!(2)));
+    }
+}
+
+/// There is nothing recorded yet that could be kept.
+#[tokio::test(start_paused = true)]
+async fn a_new_set_whose_revision_cannot_be_made_says_so_and_goes_on_when_it_can() {
+    let world = World::new();
+    world.apply(json!({}));
+    lock(&world.server).faults.push_back(Fault::Error(403));
+    world.pass().await.unwrap_err();
+    assert_eq!((world.reason(), world.status()["observedGeneration"].clone()), ("RevisionUnknown".into(), json!(0)));
+    world.settle().await;
+    assert_eq!((world.reason(), world.status()["observedGeneration"].clone()), ("Available".into(), json!(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_are_updated_one_after_the_other_with_one_write_each_and_one_of_their_condition() {
     let world = settled(json!({})).await;
     world.image("a:2");

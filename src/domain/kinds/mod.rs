@@ -13,3 +13,6 @@ pub mod stateful_set;
 pub mod united_deployment;
 pub mod workload_restart;
 pub mod workload_spread;
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,8 @@ pub const AVAILABLE: &str = "Available";
 pub const SELECTOR: &str = "Selector";
 /// Reason of Ready: a partition keeps Pods on old revisions.
 pub const PARTITION: &str = "Partition";
+/// Reason of Reconciling: revisions can be neither read nor made.
+pub const REVISION_UNKNOWN: &str = "RevisionUnknown";
 /// Reason of Ready: Pods on old revisions are left to whoever deletes them.
 pub const ON_DELETE: &str = SetUpdateType::OnDelete.as_str();
 

@@ -128,24 +128,29 @@ pub fn handle_namespace(context: Arc<Context>, request: Request) -> BoxFuture<'s
         let active = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
         let claims = of_kind(ApiResource::erase::<PersistentVolumeClaim>(&()));
         let count = async {
-            let failed = |what: &str, error: kube::Error| {
-                Denied::forbidden(format!("{PREFIX} list {what} error: {}", in_words(&error)))
-            };
             let of_pods = in_use(&pods, active, None).await;
-            let of_pods = of_pods.map_err(|error| failed("pods", error))?;
+            let of_pods = of_pods.map_err(|error| pods_not_listed(&in_words(&error)))?;
             if of_pods.count > 0 {
                 return Err(of_pods.refusal("active pods"));
             }
             let of_claims = in_use(&claims, ListParams::default(), Some("Bound")).await;
-            let of_claims = of_claims.map_err(|error| failed("pvc", error))?;
+            let of_claims = of_claims.map_err(|error| claims_not_listed(&in_words(&error)))?;
             if of_claims.count > 0 {
                 return Err(of_claims.refusal("\"Bound\" status pvc"));
             }
             Ok(Admitted::unchanged())
         };
-        let late = || Err(Denied::forbidden(format!("{PREFIX} list pods error: {}", late())));
+        let late = || Err(pods_not_listed(&late()));
         tokio::time::timeout(READ_BUDGET, count).await.unwrap_or_else(|_| late())
     })
+}
+
+fn pods_not_listed(why: &str) -> Denied {
+    Denied::forbidden(format!("{PREFIX} list pods error: {why}"))
+}
+
+fn claims_not_listed(why: &str) -> Denied {
+    Denied::forbidden(format!("{PREFIX} list pvc error: {why}"))
 }
 
 /// What a definition says of its objects.

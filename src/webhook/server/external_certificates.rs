@@ -2,7 +2,8 @@
 //!
 //! - Owns: nothing. The registration is shipped complete ([`configuration::complete`](super::configuration::complete)),
 //!   whoever renews the certificates writes the CA into it, and this role has no right to. Where it may read the registration,
-//!   the component `external-certs` is not installed: then entries that are missing are reported, since nobody adds them.
+//!   the component `external-certs` is not installed: then entries that are missing are reported, since nobody adds them, and
+//!   those that another program has left, since nobody removes them.
 //! - Never: serves before there is a certificate that `ca.crt` vouches for. One that is bad takes nothing away: the one
 //!   before stays.
 
@@ -30,7 +31,13 @@ use crate::{
         clock,
     },
     webhook::server::{
-        callers::Callers, configuration, contest::Contest, handler::Phase, installation, metrics::Metrics, retry::Retry,
+        callers::Callers,
+        configuration::{self, Endpoint},
+        contest::Contest,
+        handler::Phase,
+        installation,
+        metrics::Metrics,
+        retry::Retry,
     },
 };
 
@@ -86,14 +93,23 @@ pub enum ExternalError {
     Binding(#[from] installation::SyncError),
 }
 
+/// Names of entries of the webhook configurations that were reported last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ReportedEntries {
+    /// That are not there.
+    missing: Vec<&'static str>,
+    /// That call the webhook, which does not know them.
+    left: Vec<String>,
+}
+
 /// What one replica serves.
 pub struct External {
     /// Client.
     pub client: Client,
     /// Where the certificates are.
     pub source: Source,
-    /// The name that the certificate has to be for.
-    pub dns_name: String,
+    /// How the API server reaches us: the certificate has to be for that name.
+    pub endpoint: Endpoint,
     /// The cluster's feature gates.
     pub gates: FeatureGates,
     /// Who may call.
@@ -110,11 +126,11 @@ impl External {
         let mut serving: Option<Material> = None;
         let mut events = self.events();
         let mut retry = Retry::new();
-        let (mut reported, mut may_look) = (Vec::new(), true);
+        let (mut reported, mut may_look) = (ReportedEntries::default(), true);
         loop {
             let pass = self.sync(&mut serving, tls).await.map(|()| RESYNC);
             let wait = retry.wait(pass, "no new certificate is served", &self.problem);
-            may_look = may_look && self.report_missing(&mut reported).await;
+            may_look = may_look && self.report_entries(&mut reported).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 Some(()) = events.next() => {}
@@ -128,7 +144,7 @@ impl External {
         tls: &watch::Sender<Option<RustlsConfig>>,
     ) -> Result<(), ExternalError> {
         let data = self.read().await?;
-        let found = material(&data, clock::now().wall, &self.dns_name);
+        let found = material(&data, clock::now().wall, &self.endpoint.dns_name());
         let found = found.map_err(|error| ExternalError::Unusable(self.source.to_string(), error))?;
         if serving.as_ref().is_none_or(|old| old.certified.cert != found.certified.cert) {
             let callers = self.callers.clone().map(|callers| callers as Arc<dyn ClientCertVerifier>);
@@ -142,10 +158,11 @@ impl External {
         Ok(())
     }
 
-    /// Reports entries that nobody adds: the manifests have all of them only with the component `external-certs`. `reported` is what was
-    /// reported last. False: the registration cannot be read, as with that component, which ships it complete.
-    async fn report_missing(&self, reported: &mut Vec<&'static str>) -> bool {
-        let mut missing = Vec::new();
+    /// Reports entries that nobody adds: the manifests have all of them only with the component `external-certs`; and those that
+    /// nobody removes. `reported` is what was reported last. False: the registration cannot be read, as with that component,
+    /// which ships it complete.
+    async fn report_entries(&self, reported: &mut ReportedEntries) -> bool {
+        let mut now = ReportedEntries::default();
         for phase in [Phase::Mutating, Phase::Validating] {
             let current = match installation::read(&self.client, phase).await {
                 Ok(current) => current,
@@ -156,17 +173,27 @@ impl External {
                     return true;
                 }
             };
-            missing.extend(configuration::missing(&current, phase, &self.gates));
+            now.missing.extend(configuration::missing(&current, phase, &self.gates));
+            let left = configuration::leftovers(&current, phase, &self.endpoint);
+            now.left.extend(left.into_iter().map(|left| left.name));
         }
+        let ReportedEntries { missing, left } = &now;
         self.metrics.entries_missing.set(i64::try_from(missing.len()).unwrap_or(i64::MAX));
-        if !missing.is_empty() && missing != *reported {
+        if !missing.is_empty() && *missing != reported.missing {
             tracing::error!(
                 ?missing,
                 "the webhook configurations lack entries, and with EnableExternalCerts the webhook adds none: apply the component \
                  external-certs (with Helm: externalCerts.enabled=true)"
             );
         }
-        *reported = missing;
+        if !left.is_empty() && *left != reported.left {
+            tracing::warn!(
+                entries = ?left,
+                "another program has left entries that call the webhook, and with EnableExternalCerts the webhook removes none: \
+                 remove them yourself, by kubectl edit"
+            );
+        }
+        *reported = now;
         true
     }
 

@@ -304,7 +304,9 @@ async fn a_claim_that_cannot_be_dropped_keeps_no_other_and_one_that_is_gone_is_n
 /// A quota for revisions is used up, or the API server cannot say what defaults a template has.
 #[tokio::test]
 async fn an_update_in_place_that_has_begun_ends_although_the_revision_of_a_newer_template_is_not_known() {
-    for refused in ["/apis/apps/v1/namespaces/ns/controllerrevisions", "/api/v1/namespaces/ns/podtemplates"] {
+    let (revisions, defaults) =
+        ("/apis/apps/v1/namespaces/ns/controllerrevisions", "/api/v1/namespaces/ns/podtemplates");
+    for (refused, reason) in [(revisions, "RevisionUnknown"), (defaults, "DefaultsUnknown")] {
         let world = World::new();
         world.put_clone_set(json!({}));
         world.go_on().await;
@@ -319,6 +321,7 @@ async fn an_update_in_place_that_has_begun_ends_although_the_revision_of_a_newer
         world.play();
         assert!(!is_ready(), "its gate is closed");
         lock(&world.server).refused.insert(refused.into());
+        let before = world.status();
         world.put_clone_set(image("i:3"));
         for _ in 0..3 {
             let _ = world.settle().await;
@@ -328,7 +331,51 @@ async fn an_update_in_place_that_has_begun_ends_although_the_revision_of_a_newer
         let mut now: Vec<String> = images(&world.pods()).iter().map(|image| (*image).to_owned()).collect();
         now.sort();
         assert_eq!(now, ["i:1", "i:2"], "and nothing else is begun");
+        is_waited_for(&world, &before, reason);
+        lock(&world.server).refused.clear();
+        world.go_on().await;
+        assert_eq!((images(&world.pods()), world.failures()), (vec!["i:3", "i:3"], vec![]));
+        assert_eq!(world.status()["observedGeneration"], 3);
     }
+}
+
+/// The status says for what reason nobody knows which revision is wanted, in the API server's words, and nothing else has changed.
+fn is_waited_for(world: &World, before: &Value, reason: &str) {
+    let status = world.status();
+    for (type_, is, because) in [
+        ("Ready", "False", reason),
+        ("Reconciling", "True", reason),
+        ("Stalled", "False", "NotStalled"),
+        ("FailedUpdate", "True", ""),
+    ] {
+        let mut conditions = status["conditions"].as_array().unwrap().iter();
+        let condition = conditions.find(|condition| condition["type"] == type_).unwrap();
+        let text = |key: &str| condition[key].as_str().unwrap_or_default();
+        assert_eq!((text("status"), text("reason")), (is, because), "{type_}");
+        assert!(type_ == "Stalled" || text("message").contains("test"), "{condition}");
+    }
+    for (field, value) in before.as_object().unwrap().iter().filter(|(field, _)| *field != "conditions") {
+        assert_eq!(status[field], *value, "{field}");
+    }
+}
+
+/// There is nothing recorded yet that could be kept.
+#[tokio::test]
+async fn a_new_clone_set_whose_revision_cannot_be_made_says_so() {
+    let world = World::new();
+    lock(&world.server).refused.insert("/apis/apps/v1/namespaces/ns/controllerrevisions".into());
+    world.put_clone_set(json!({}));
+    assert!(world.settle().await.is_err(), "it backs off");
+    is_waited_for(&world, &json!({"observedGeneration": 0, "replicas": 0, "updatedReplicas": 0}), "RevisionUnknown");
+    let statuses = || world.writes().iter().filter(|(_, path, _)| path.ends_with("/clonesets/web/status")).count();
+    assert_eq!(statuses(), 1);
+    for _ in 0..3 {
+        assert!(world.settle().await.is_err());
+    }
+    assert_eq!(statuses(), 0, "it says so once");
+    lock(&world.server).refused.clear();
+    world.go_on().await;
+    assert_eq!((images(&world.pods()), world.failures()), (vec!["i:1", "i:1"], vec![]));
 }
 
 /// How often a Pod has left service for an update in place.

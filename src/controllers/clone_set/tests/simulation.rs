@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::*;
 use crate::{
     api::policy::pod_unavailable_budget::PodUnavailableBudget,
+    budgets::refusals::WAITS_FOR_BUDGET,
     controllers::fake,
     domain::budgets::unavailable::{self as budget, Counting, Total},
     k8s::revision,
@@ -113,6 +114,13 @@ impl Spec {
     fn limits(&mut self, random: &mut Random) {
         (self.max_unavailable, self.max_surge) =
             [(1, 0), (1, 0), (2, 0), (5, 0), (0, 1), (1, 1), (0, 2)][random.below(7)];
+    }
+
+    /// Half of the time what is changed is updated in place, and at once.
+    fn maybe_in_place(&mut self, random: &mut Random) {
+        if random.chance(50) {
+            (self.kind, self.paused, self.partition) = ("InPlaceIfPossible", false, 0);
+        }
     }
 
     fn surge(&self) -> i64 {
@@ -497,12 +505,18 @@ impl Cloud {
                 format!("image {}", spec.image)
             }
             Change::Side => {
-                spec.side = spec.side.map(|_| ["s:1", "s:2", "s:3"][random.below(3)]);
-                format!("second image {:?}", spec.side)
+                spec.maybe_in_place(random);
+                // Another one than before.
+                let images = ["s:1", "s:2", "s:3"];
+                let place = |is: &str| images.iter().position(|image| *image == is).unwrap_or_default();
+                spec.side = spec.side.map(|is| images[(place(is) + 1 + random.below(2)) % 3]);
+                format!("second image {:?}, type {}", spec.side, spec.kind)
             }
             Change::Resources => {
-                spec.cpu = 1 + random.below(3) as i64;
-                format!("processors {}", spec.cpu)
+                spec.maybe_in_place(random);
+                // Another number than before.
+                spec.cpu = 1 + (spec.cpu + random.below(2) as i64) % 3;
+                format!("processors {}, type {}", spec.cpu, spec.kind)
             }
             Change::Partition => {
                 spec.partition = random.below(4) as i64;
@@ -1037,8 +1051,8 @@ const CHANGES: [(Change, &str, usize); 31] = [
     (Change::Canary, "update with minReadySeconds", 4),
     (Change::NextImage, "next image", 1),
     (Change::Image, "image", 5),
-    (Change::Side, "image of the second container", 2),
-    (Change::Resources, "resources", 2),
+    (Change::Side, "image of the second container", 4),
+    (Change::Resources, "resources", 4),
     (Change::Partition, "partition", 1),
     (Change::Limits, "maxUnavailable and maxSurge", 1),
     (Change::ScaleLimit, "scaleStrategy.maxUnavailable", 1),
@@ -1203,6 +1217,7 @@ impl Promises {
                 pod.state = "Normal".into();
             }
         }
+        self.note_acts(pass);
         let was = &pass.knew;
         let pass = &PassSeen { knew, ..pass.clone() };
         let mut wrongs = Vec::new();
@@ -1288,6 +1303,26 @@ impl Promises {
         wrongs
     }
 
+    /// What came of changes: one that is drawn may lead to nothing.
+    fn note_acts(&mut self, pass: &PassSeen) {
+        let done = pass.writes.iter().enumerate().filter(|(i, _)| !pass.failed.contains(i));
+        for (_, (method, path, body)) in done {
+            let all = |list: &Value| list.as_array().cloned().unwrap_or_default().into_iter();
+            let is_of_side = |container: Value| container["name"] == "side" && container["image"].is_string();
+            let says_budget = |condition: Value| condition["reason"] == WAITS_FOR_BUDGET;
+            if path.starts_with(SET) && all(&body["status"]["conditions"]).any(says_budget) {
+                self.acts.note("refused by a budget");
+            } else if path.starts_with(NAMESPACE) && path.ends_with("/resize") {
+                self.acts.note("resized");
+            } else if path.starts_with(NAMESPACE)
+                && *method == Method::PATCH
+                && all(&body["spec"]["containers"]).any(is_of_side)
+            {
+                self.acts.note("second container in place");
+            }
+        }
+    }
+
     fn limits(&mut self, now: &Now, pass: &PassSeen, down: &BTreeSet<String>, made: i64, wrongs: &mut Vec<String>) {
         let spec = &now.spec;
         let count = |fits: &dyn Fn(&&Seen) -> bool| pass.knew.iter().filter(fits).count() as i64;
@@ -1311,6 +1346,8 @@ impl Promises {
                 "{made} Pods were made beside {missing} unavailable ones, and {most} may be unavailable"
             ));
         }
+        let is_limited = spec.scale_most.is_some_and(|most| active + made < spec.replicas && missing + made >= most);
+        self.acts.add("scale limit reached", u64::from(is_limited));
         if made > 0 && active + made > spec.replicas + spec.surge() {
             wrongs.push(format!("{made} Pods were made, and there were {active}"));
         }
@@ -1528,7 +1565,11 @@ fn simulation_of_clone_sets() {
         ("deleted", 100),
         ("taken down", 100),
         ("announced", 30),
-        ("updated in place", 3),
+        ("updated in place", 60),
+        ("second container in place", 10),
+        ("resized", 10),
+        ("refused by a budget", 20),
+        ("scale limit reached", 50),
         ("marked", 50),
         ("mark taken back", 1),
         ("kept after all", 5),

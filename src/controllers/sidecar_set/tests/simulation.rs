@@ -1159,7 +1159,7 @@ fn simulation_of_sidecar_sets() {
         ("conditions that say no", 1),
         ("conditions that say yes", 1),
         ("crashes", 25),
-        ("evicted to be repaired", 15),
+        ("evicted to be repaired", 8),
         ("faults", 87),
         ("images", 112),
         ("kubelets", 26),

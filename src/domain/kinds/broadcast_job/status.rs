@@ -127,6 +127,7 @@ fn progress(
                 ),
             )
         }
+        BroadcastState::Paused if counts.active > 0 => waiting("Paused", format!("paused: {done}")),
         BroadcastState::Paused => held("Paused", format!("paused: {done}")),
         _ if refused.is_some() => waiting("FailedWrite", refused.unwrap_or_default().to_owned()),
         _ if counts.desired == 0 => waiting("NoNodes", "no node fits the template yet".to_owned()),

@@ -346,11 +346,29 @@ fn f38_pods_that_failed_while_the_job_was_paused_do_not_pause_it_again() {
 }
 
 #[test]
-fn c2_5_a_job_that_is_paused_by_its_user_is_held() {
-    let case = case(2).spec_with(json!({"paused": true})).with(&[pod("a", "n0", "Running")]);
-    assert_eq!((case.plan().state, case.plan().actions), (BroadcastState::Paused, vec![]));
-    let status = case.recorded();
-    assert_eq!((status.phase.as_str(), status.active, condition(&status, "Ready").0), ("paused", 1, "True"));
+fn c2_5_a_job_that_is_paused_by_its_user_is_held_when_no_pod_runs_any_more() {
+    let paused = case(2).spec_with(json!({"paused": true}));
+    for (pods, active, ready, says) in [
+        (vec![], 0, "True", "0 of 2 nodes are done, 0 pods are active"),
+        (vec![pod("a", "n0", "Running")], 1, "False", "0 of 2 nodes are done, 1 pods are active"),
+        (vec![unbound("a", "n0")], 1, "False", "0 of 2 nodes are done, 1 pods are active"),
+        (vec![pod("a", "n0", "Succeeded")], 0, "True", "1 of 2 nodes are done, 0 pods are active"),
+        (
+            vec![pod("a", "n0", "Succeeded"), pod("b", "n1", "Running")],
+            1,
+            "False",
+            "1 of 2 nodes are done, 1 pods are active",
+        ),
+    ] {
+        let case = paused.clone().with(&pods);
+        assert_eq!((case.plan().state, case.plan().actions), (BroadcastState::Paused, vec![]));
+        let status = case.recorded();
+        assert_eq!((status.phase.as_str(), status.active), ("paused", active));
+        let message = format!("paused: {says}");
+        assert_eq!(condition(&status, "Ready"), (ready, "Paused", message.as_str()), "{pods:?}");
+        let is_reconciling = if ready == "True" { "False" } else { "True" };
+        assert_eq!((condition(&status, "Reconciling").0, condition(&status, "Stalled").0), (is_reconciling, "False"));
+    }
 }
 
 fn restarted(name: &str, node: &str, app: i32, init: i32) -> Value {

@@ -20,6 +20,8 @@ pub const FAILED_SCALE: &str = "FailedScale";
 pub const FAILED_UPDATE: &str = "FailedUpdate";
 /// Condition: whether a roll-out makes progress. Only with a deadline.
 pub const PROGRESSING: &str = "Progressing";
+/// Reason of Reconciling: the API server cannot say what defaults the template has.
+pub const DEFAULTS_UNKNOWN: &str = "DefaultsUnknown";
 /// Reason of [`PROGRESSING`] while the roll-out goes on.
 const RUNNING: &str = "CloneSetUpdated";
 /// Reason of [`PROGRESSING`] after the deadline.
@@ -86,6 +88,22 @@ pub fn status(
     let how_far = how_far(spec, &status, outcome);
     set_kstatus(&mut status.conditions, &how_far, now);
     (status, requeue)
+}
+
+/// The status while nobody can say which revision is wanted. `why` are the words of whoever was asked. Everything else stays as
+/// recorded, the generation and the revisions above all: the next pass learns from them that the revision of this spec is not
+/// found out.
+pub fn unresolved(
+    recorded: &CloneSetStatus,
+    (reason, message): (&str, String),
+    why: &str,
+    now: Timestamp,
+) -> CloneSetStatus {
+    let mut status = recorded.clone();
+    failure(&mut status.conditions, FAILED_SCALE, None, now);
+    failure(&mut status.conditions, FAILED_UPDATE, Some(why), now);
+    set_kstatus(&mut status.conditions, &Progress::Waiting { reason: reason.to_owned(), message }, now);
+    status
 }
 
 /// How far the CloneSet is.
@@ -249,9 +267,10 @@ fn progress(
     let complete = status.current_revision == status.update_revision
         && [status.replicas, status.updated_replicas, status.updated_available_replicas].iter().all(|n| *n == replicas);
     let is_held = is_left_to_deletions(spec, status);
-    // By the counts of the pass before, or by what it said of an older spec.
+    // By the counts of the pass before, or by what it said of an older spec or while nobody knew which revision is wanted.
+    let held = [kstatus::ON_DELETE, kstatus::REVISION_UNKNOWN, DEFAULTS_UNKNOWN];
     let was_held = old.is_some_and(|old| is_left_to_deletions(spec, old))
-        || status.conditions.iter().any(|c| c.type_ == kstatus::READY && c.reason == kstatus::ON_DELETE);
+        || status.conditions.iter().any(|c| c.type_ == kstatus::READY && held.contains(&&*c.reason));
     let begins = got_further || (was_held && !is_held);
     let since = before.as_ref().filter(|_| !begins).and_then(|c| c.last_update_time).unwrap_or(now);
     let left = deadline.saturating_mul(1000) - (now.as_millisecond() - since.as_millisecond());
@@ -456,6 +475,28 @@ mod tests {
             let reasons = [kstatus::READY, PROGRESSING].map(|type_| found(&status.conditions, type_).unwrap().reason);
             assert_eq!((reasons, requeue), (wanted.map(String::from), look.map(Duration::from_secs)), "{second}");
             set.status = Some(status);
+        }
+    }
+
+    /// The reason of Progressing, in seconds after the begin with a deadline of 10 s.
+    #[test]
+    fn the_deadline_begins_anew_after_nobody_knew_which_revision_is_wanted() {
+        for reason in [kstatus::REVISION_UNKNOWN, DEFAULTS_UNKNOWN] {
+            let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
+            let pods = [pod("web-1", true, true), pod("web-2", false, false)];
+            set.status = Some(of(&set, &pods, 0).0);
+            let recorded = set.status.clone().unwrap();
+            let unresolved = unresolved(&recorded, (reason, "unknown: why".into()), "why", at(5));
+            let of_type = |type_| found(&unresolved.conditions, type_).unwrap();
+            assert_eq!(of_type(PROGRESSING), found(&recorded.conditions, PROGRESSING).unwrap(), "it is carried");
+            assert_eq!(
+                (of_type(FAILED_UPDATE).message.as_str(), of_type(kstatus::RECONCILING).reason.as_str()),
+                ("why", reason)
+            );
+            set.status = Some(unresolved);
+            let (known, requeue) = of(&set, &pods, 99);
+            assert_eq!(found(&known.conditions, PROGRESSING).unwrap().reason, RUNNING);
+            assert_eq!((requeue, found(&known.conditions, FAILED_UPDATE)), (Some(Duration::from_secs(11)), None));
         }
     }
 

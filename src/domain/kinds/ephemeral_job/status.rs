@@ -24,6 +24,14 @@ const JOB_SUCCEEDED: &str = "JobSucceeded";
 const JOB_FAILED: &str = "JobFailed";
 const JOB_ERROR: &str = "JobError";
 const CONTAINERS_BLOCKED: &str = "ContainersBlocked";
+/// Phase, and reason of Reconciling: containers run, or some Pods are done.
+const RUNNING: &str = "Running";
+/// The same before any container runs.
+const WAITING: &str = "Waiting";
+/// Reason of Ready: the job is for no Pod.
+const NO_REPLICAS: &str = "NoReplicas";
+/// Reason of Ready: no further Pod gets the containers, and none has them that is not done.
+const NO_PARALLELISM: &str = "NoParallelism";
 /// Pods that a message names.
 const NAMED: usize = 3;
 /// The longest text of others in a message, in characters.
@@ -60,31 +68,7 @@ pub(super) fn of(
 ) -> EphemeralJobStatus {
     let JobCounts { matches, running, succeeded, waiting, failed, unreported } = counts;
     let mut status = EphemeralJobStatus { matches, running, succeeded, waiting, failed, unreported, ..begin(job, now) };
-    let all_done = matches > 0 && succeeded.saturating_add(failed) >= matches;
-    let late = spec.deadline.filter(|deadline| begun >= *deadline);
-    let progress = format!("{succeeded} of {matches} Pods succeeded, {failed} failed");
-    let (phase, true_one, reason, message) = if all_done && failed == 0 {
-        ("Succeeded", READY, JOB_SUCCEEDED, progress)
-    } else if all_done {
-        ("Failed", STALLED, JOB_FAILED, progress)
-    } else if let Some(deadline) = late {
-        let seconds = deadline.as_secs();
-        let left = running.saturating_add(waiting).saturating_add(unreported);
-        let message = format!(
-            "{progress}; activeDeadlineSeconds ({seconds}) is over; containers in {left} Pods are not done, and stay there"
-        );
-        ("Failed", STALLED, DEADLINE_EXCEEDED, message)
-    } else if spec.is_paused {
-        ("Paused", READY, "Paused", format!("{progress}; the job is paused"))
-    } else if matches == 0 {
-        let why =
-            if spec.replicas == Some(0) { "spec.replicas is 0" } else { "no Pod matches that can get the containers" };
-        ("Waiting", RECONCILING, MATCHED_EMPTY, why.to_owned())
-    } else if running > 0 || succeeded.saturating_add(failed) > 0 {
-        ("Running", RECONCILING, "Running", progress)
-    } else {
-        ("Waiting", RECONCILING, "Waiting", progress)
-    };
+    let (phase, true_one, reason, message) = how_far(spec, counts, begun);
     let is_over = ["Succeeded", "Failed"].contains(&phase);
     status.phase = phase.into();
     if is_over {
@@ -105,6 +89,45 @@ pub(super) fn of(
     };
     conditions.kstatus(true_one, reason, &message);
     status
+}
+
+/// The phase of a job with these counts, and the condition of kstatus that is true, with its reason and its message.
+fn how_far(
+    spec: &EphemeralSpec,
+    counts: JobCounts,
+    begun: Duration,
+) -> (&'static str, &'static str, &'static str, String) {
+    let JobCounts { matches, running, succeeded, waiting, failed, unreported } = counts;
+    let done = succeeded.saturating_add(failed);
+    let all_done = matches > 0 && done >= matches;
+    let late = spec.deadline.filter(|deadline| begun >= *deadline);
+    let left = running.saturating_add(waiting).saturating_add(unreported);
+    let progress = format!("{succeeded} of {matches} Pods succeeded, {failed} failed");
+    let under_way = if running > 0 || done > 0 { RUNNING } else { WAITING };
+    if all_done && failed == 0 {
+        ("Succeeded", READY, JOB_SUCCEEDED, progress)
+    } else if all_done {
+        ("Failed", STALLED, JOB_FAILED, progress)
+    } else if let Some(deadline) = late {
+        let seconds = deadline.as_secs();
+        let message = format!(
+            "{progress}; activeDeadlineSeconds ({seconds}) is over; containers in {left} Pods are not done, and stay there"
+        );
+        ("Failed", STALLED, DEADLINE_EXCEEDED, message)
+    } else if spec.is_paused && left > 0 {
+        let message = format!("{progress}; the job is paused, and containers in {left} Pods are not done");
+        ("Paused", RECONCILING, "Paused", message)
+    } else if spec.is_paused {
+        ("Paused", READY, "Paused", format!("{progress}; the job is paused"))
+    } else if matches == 0 && spec.replicas == Some(0) {
+        (WAITING, READY, NO_REPLICAS, "spec.replicas is 0".to_owned())
+    } else if spec.parallelism == 0 && left == 0 {
+        (under_way, READY, NO_PARALLELISM, format!("spec.parallelism allows no further Pod: {progress}"))
+    } else if matches == 0 {
+        (WAITING, RECONCILING, MATCHED_EMPTY, "no Pod matches that can get the containers".to_owned())
+    } else {
+        (under_way, RECONCILING, under_way, progress)
+    }
 }
 
 /// The status of a job that is over and whose spec has changed since. None: nothing of it changes.

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::{
@@ -213,13 +214,57 @@ fn d3_3_f52_the_deadline_holds_while_paused_and_after_a_change() {
         (plan.status.phase.as_str(), added(&plan), plan.look),
         ("Paused", vec![], Some(Duration::from_secs(40)))
     );
-    assert_eq!(is_true(&plan, "Ready"), Some(true), "held is Ready");
     let plan = planned(&paused, &pods, 60);
     assert_eq!((plan.status.phase.as_str(), counts(&plan)), ("Failed", [2, 1, 0, 0, 0, 0]));
     assert!(message(&plan).contains("containers in 1 Pods are not done, and stay there"), "{}", message(&plan));
     let reason = plan.status.conditions.iter().find(|c| c.type_ == "JobFailed").map(|c| c.reason.as_str());
     assert_eq!(reason, Some("DeadlineExceeded"));
     assert_eq!(planned(&job(json!({"activeDeadlineSeconds": 90})), &pods, 60).status.phase, "Running");
+}
+
+/// Phase, the condition that is true, and its reason.
+#[test]
+fn what_is_held_is_ready_when_nothing_that_has_begun_goes_on() {
+    let (paused, none, nobody) = (json!({"paused": true}), json!({"parallelism": 0}), json!({"replicas": 0}));
+    let free = || free("z");
+    for (spec, pods, want) in [
+        (&paused, vec![], "Paused Ready Paused"),
+        (&paused, vec![free()], "Paused Ready Paused"),
+        (&paused, vec![with("a", exit(0)), free()], "Paused Ready Paused"),
+        (&paused, vec![with("a", running()), free()], "Paused Reconciling Paused"),
+        (&paused, vec![with("a", waiting("ContainerCreating"))], "Paused Reconciling Paused"),
+        (&paused, vec![with("a", json!(null)), with("b", exit(1))], "Paused Reconciling Paused"),
+        (&paused, vec![with("a", exit(0))], "Succeeded Ready JobSucceeded"),
+        (&none, vec![], "Waiting Ready NoParallelism"),
+        (&none, vec![free()], "Waiting Ready NoParallelism"),
+        (&none, vec![with("a", exit(0)), free()], "Running Ready NoParallelism"),
+        (&none, vec![with("a", running()), free()], "Running Reconciling Running"),
+        (&none, vec![with("a", waiting("ContainerCreating"))], "Waiting Reconciling Waiting"),
+        (&none, vec![with("a", json!(null)), free()], "Waiting Reconciling Waiting"),
+        (&none, vec![with("a", exit(1))], "Failed Stalled JobFailed"),
+        (&nobody, vec![], "Waiting Ready NoReplicas"),
+        (&nobody, vec![free()], "Waiting Ready NoReplicas"),
+        (&nobody, vec![with("a", running()), free()], "Running Reconciling Running"),
+        (&nobody, vec![with("a", exit(0)), free()], "Succeeded Ready JobSucceeded"),
+        (&json!({}), vec![], "Waiting Reconciling MatchedEmpty"),
+        (&json!({}), vec![free()], "Waiting Reconciling Waiting"),
+    ] {
+        let status = planned(&job(spec.clone()), &pods, NEVER).status;
+        let kstatus = ["Ready", "Reconciling", "Stalled"];
+        let is_true = |c: &&Condition| kstatus.contains(&&*c.type_) && c.status == "True";
+        let found: Vec<String> =
+            status.conditions.iter().filter(is_true).map(|c| format!("{} {}", c.type_, c.reason)).collect();
+        assert_eq!(format!("{} {}", status.phase, found.join(" ")), want, "{spec} {pods:?}");
+    }
+    let late = job(json!({"parallelism": 0, "activeDeadlineSeconds": 60}));
+    let held = planned(&late, &[free()], 20);
+    assert_eq!((is_true(&held, "Ready"), held.look), (Some(true), Some(Duration::from_secs(40))));
+    assert_eq!(is_true(&planned(&late, &[free()], 60), "Stalled"), Some(true), "the deadline holds");
+    let paused = planned(&job(paused), &[with("a", running()), free()], NEVER);
+    assert_eq!(
+        message(&paused),
+        "0 of 2 Pods succeeded, 0 failed; the job is paused, and containers in 1 Pods are not done"
+    );
 }
 
 #[test]

@@ -119,6 +119,18 @@ pub fn invalid(why: &str, generation: i64, before: &SidecarSetStatus, now: Times
     }
 }
 
+/// The status while revisions can be neither read nor made, with the words of whoever was asked. Everything else stays as
+/// recorded, the generation and the revision above all: the next pass learns from them that the revision of this spec is not
+/// found out.
+pub fn unresolved(why: &str, generation: i64, before: &SidecarSetStatus, now: Timestamp) -> SidecarSetStatus {
+    let recorded: Vec<status::Condition> = before.conditions.iter().map(shared).collect();
+    let message = format!("the revision cannot be found out: {why}");
+    let waiting = Progress::Waiting { reason: status::REVISION_UNKNOWN.into(), message };
+    let kstatus = status::conditions(&waiting, &recorded, now).map(|condition| own(condition, generation));
+    let others = before.conditions.iter().filter(|condition| !status::KSTATUS.contains(&&*condition.type_)).cloned();
+    SidecarSetStatus { conditions: kstatus.into_iter().chain(others).collect(), ..before.clone() }
+}
+
 fn progress(plan: &Plan, facts: &Facts<'_>) -> Progress {
     let waiting = |reason: &str, message: String| Progress::Waiting { reason: reason.into(), message };
     let counts = &plan.counts;
@@ -129,19 +141,33 @@ fn progress(plan: &Plan, facts: &Facts<'_>) -> Progress {
         return waiting("BudgetRefused", format!("Pod {pod}: {why}{}", used_up(plan)));
     }
     if let Some(held) = plan.held {
-        return held_by(held, counts.matched - counts.updated);
+        // One that only injects waits for no Pod that runs.
+        let waits = if held == Held::NotUpdate { None } else { unready(plan) };
+        return waits.unwrap_or_else(|| held_by(held, counts.matched - counts.updated));
     }
     if counts.updated < counts.matched {
         let message = format!("{} of {} Pods are updated{}", counts.updated, counts.matched, used_up(plan));
         return waiting("Updating", message);
     }
-    if counts.updated_ready < counts.updated {
-        let unready = names(&counts.updated_unready);
-        let message =
-            format!("{} of {} updated Pods are ready; these are not: {unready}", counts.updated_ready, counts.updated);
-        return waiting("PodsNotReady", message);
-    }
-    Progress::Available
+    unready(plan).unwrap_or(Progress::Available)
+}
+
+/// What is waited for in Pods that count as updated: they do so as soon as they are written, before kubelet acts.
+fn unready(plan: &Plan) -> Option<Progress> {
+    let counts = &plan.counts;
+    let message = if counts.updated_ready < counts.updated {
+        let down = names(&counts.updated_unready);
+        format!("{} of {} updated Pods are ready; these are not: {down}", counts.updated_ready, counts.updated)
+    } else if !plan.reset.is_empty() {
+        let mut first = plan.reset.clone();
+        first.sort_unstable();
+        first.truncate(MOST_NAMES);
+        let count = plan.reset.len();
+        format!("the idle containers of {count} Pods are not reset yet: {}", names(&Named { count, first }))
+    } else {
+        return None;
+    };
+    Some(Progress::Waiting { reason: "PodsNotReady".into(), message })
 }
 
 fn held_by(held: Held, pods: usize) -> Progress {
@@ -234,6 +260,7 @@ mod tests {
         let none = Facts::default();
         let refused = Facts { refused: Some(("p".into(), "no".into())), ..Facts::default() };
         let failed = Facts { failed: Some(("p".into(), "no".into())), ..Facts::default() };
+        let resetting = |plan: Plan| Plan { reset: vec!["ns/p".into()], ..plan };
         for (plan, facts, type_, reason) in [
             (plan(0, 0, 0, None), &none, "Ready", "Available"),
             (plan(3, 3, 3, None), &none, "Ready", "Available"),
@@ -242,6 +269,16 @@ mod tests {
             (plan(3, 1, 3, Some(Held::Partition)), &none, "Ready", "Partition"),
             (plan(3, 1, 3, Some(Held::Paused)), &none, "Ready", "Paused"),
             (plan(3, 1, 3, Some(Held::NoneUnavailable)), &none, "Ready", "MaxUnavailable"),
+            // It counts as updated before kubelet has restarted the containers, and when they do not start.
+            (plan(3, 1, 0, Some(Held::Partition)), &none, "Reconciling", "PodsNotReady"),
+            (plan(3, 1, 0, Some(Held::Paused)), &none, "Reconciling", "PodsNotReady"),
+            (plan(3, 1, 0, Some(Held::Selector)), &none, "Reconciling", "PodsNotReady"),
+            (plan(3, 1, 0, Some(Held::NoneUnavailable)), &none, "Reconciling", "PodsNotReady"),
+            (plan(3, 1, 0, Some(Held::NotUpgradable)), &none, "Reconciling", "PodsNotReady"),
+            (plan(3, 1, 0, Some(Held::NotUpdate)), &none, "Ready", "NotUpdate"),
+            // Both versions run in it.
+            (resetting(plan(3, 1, 3, Some(Held::Paused))), &none, "Reconciling", "PodsNotReady"),
+            (resetting(plan(3, 3, 3, None)), &none, "Reconciling", "PodsNotReady"),
             (plan(3, 1, 3, None), &refused, "Reconciling", "BudgetRefused"),
             (plan(3, 1, 3, None), &failed, "Reconciling", "FailedUpdatePod"),
         ] {
@@ -275,6 +312,15 @@ mod tests {
         let mut all = plan(3, 3, 2, None);
         all.counts.updated_unready = named(1);
         assert_eq!(message(&all), "2 of 3 updated Pods are ready; these are not: ns/p0");
+        let held = Plan { held: Some(Held::Partition), ..all };
+        assert_eq!(message(&held), "2 of 3 updated Pods are ready; these are not: ns/p0");
+        // Those last whose reset was refused.
+        let reset = ["f", "e", "d", "c", "b", "a"].map(|name| format!("ns/{name}")).to_vec();
+        let resets = Plan { reset, ..plan(6, 6, 6, None) };
+        assert_eq!(
+            message(&resets),
+            "the idle containers of 6 Pods are not reset yet: ns/a, ns/b, ns/c, ns/d, ns/e, ..."
+        );
     }
 
     #[test]
@@ -318,6 +364,27 @@ mod tests {
         assert_eq!(condition(&later), condition(&stopped), "it stays as it is");
         assert_eq!(condition(&told(&facts(4, Some(Repair::Done)), &stopped)).unwrap().0, "False");
         assert_eq!(condition(&told(&facts(3, None), &stopped)), None, "the annotation is removed");
+    }
+
+    #[test]
+    fn a_revision_that_is_not_known_is_waited_for_and_everything_else_stays() {
+        let repair = Some(Repair::Stopped("ns/p".into()));
+        let facts = Facts { generation: 3, revision: "r", uninjected: 2, repair, ..Facts::default() };
+        let first = status(&plan(3, 3, 3, None), &facts, &SidecarSetStatus::default(), now());
+        let later = Timestamp::from_second(200).unwrap();
+        let waiting = unresolved("code 403", 4, &first, later);
+        let of_type = |status: &SidecarSetStatus, type_| status.conditions.iter().find(|c| c.type_ == type_).cloned();
+        let reconciling = of_type(&waiting, status::RECONCILING).unwrap();
+        assert_eq!((reconciling.status.as_str(), reconciling.reason.as_str()), ("True", "RevisionUnknown"));
+        assert_eq!(reconciling.message, "the revision cannot be found out: code 403");
+        for type_ in [UPGRADABLE, REPAIR_STOPPED] {
+            assert_eq!(of_type(&waiting, type_), of_type(&first, type_), "{type_}");
+        }
+        let conditions = first.conditions.clone();
+        assert_eq!(SidecarSetStatus { conditions, ..waiting.clone() }, first);
+        assert_eq!(unresolved("code 403", 4, &waiting, later), waiting, "it says so once");
+        let known = status(&plan(3, 3, 3, None), &Facts { generation: 4, ..facts }, &waiting, later);
+        assert_eq!((known.observed_generation, of_type(&known, status::READY).unwrap().status.as_str()), (4, "True"));
     }
 
     #[test]

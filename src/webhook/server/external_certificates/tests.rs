@@ -64,7 +64,7 @@ fn external(client: Client, source: Source) -> External {
     External {
         client,
         source,
-        dns_name: NAME.into(),
+        endpoint: Endpoint::Service { namespace: "example".into(), name: "webhook".into() },
         gates: FeatureGates::parse(&["EnableExternalCerts=true"], None).unwrap(),
         callers: None,
         metrics: Metrics::default(),
@@ -130,11 +130,11 @@ async fn neither_the_secret_nor_the_registration_is_written_to_serve_a_certifica
 #[tokio::test]
 async fn entries_that_nobody_adds_are_reported_until_they_are_there_or_cannot_be_seen() {
     let (server, external) = from_secret(None);
-    let mut reported = Vec::new();
+    let mut reported = ReportedEntries::default();
     let mut look = async |answer: (u16, Value)| {
         *server.registration.lock().unwrap() = answer;
-        let again = external.report_missing(&mut reported).await;
-        (again, reported.clone(), external.metrics.entries_missing.get())
+        let again = external.report_entries(&mut reported).await;
+        (again, reported.missing.clone(), external.metrics.entries_missing.get())
     };
     let wanted: Vec<&str> = [Phase::Mutating, Phase::Validating]
         .into_iter()
@@ -153,6 +153,37 @@ async fn entries_that_nobody_adds_are_reported_until_they_are_there_or_cannot_be
     assert_eq!(look(with(&wanted)).await, (true, vec![], 0));
     assert!(!look(failure(403, "Forbidden")).await.0, "the rights of the component");
     assert!(server.asked.lock().unwrap().iter().all(|asked| asked.starts_with("GET ")));
+}
+
+/// Another program has left them, for example OpenKruise.
+#[tokio::test]
+async fn entries_that_nobody_removes_are_reported_where_they_can_be_seen() {
+    let (server, external) = from_secret(None);
+    let calls = |name: &str, namespace: &str| {
+        let service = json!({"namespace": namespace, "name": "webhook", "path": "/x"});
+        json!({"name": name, "clientConfig": {"service": service}})
+    };
+    let known = configuration::missing(&Value::Null, Phase::Mutating, &external.gates)[0];
+    let mut reported = ReportedEntries::default();
+    let mut look = async |answer: (u16, Value)| {
+        *server.registration.lock().unwrap() = answer;
+        let again = external.report_entries(&mut reported).await;
+        (again, reported.left.clone())
+    };
+    for (entries, want) in [
+        (vec![], vec![]),
+        (vec![calls(known, "example")], vec![known]),
+        (vec![calls("old.kb.io", "elsewhere")], vec![]),
+        (vec![calls("old.kb.io", "example"), calls("older.kb.io", "example")], vec!["old.kb.io", "older.kb.io"]),
+    ] {
+        let answer = (200, json!({"metadata": {"name": "x"}, "webhooks": entries}));
+        // It is the answer for both configurations, and a name that one of them has is left in the other one.
+        let times = if want == [known] { 1 } else { 2 };
+        let want: Vec<String> = want.repeat(times).into_iter().map(str::to_owned).collect();
+        assert_eq!(look(answer).await, (true, want), "{entries:?}");
+    }
+    assert!(!look(failure(403, "Forbidden")).await.0, "the rights of the component");
+    assert_eq!(reported.left.len(), 4, "nothing new is known");
 }
 
 #[tokio::test]
