@@ -99,8 +99,7 @@ image: ## Build the container image and its SBOM into target/image/kruise-rs.tar
 	$(E2E) image
 
 manifests: ## Write manifests/, the Helm chart and docs/reference.md anew from the tables in the source
-	cargo run --quiet --locked --bin kruise-rs -- manifests
-	cargo run --quiet --locked --bin kruise-rs -- reference
+	cargo run --quiet --locked --bin generate
 
 e2e: ## Run the end-to-end tests on a fresh cluster (E2E_ARGS=name, KEEP=1, KUBE=1.37 CONTAINERD=2)
 	@export KRUISE_E2E_PROFILE=$(QUICKER)

@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, S
 use crate::{
     api::feature_gates::FeatureGates,
     k8s::invalid::Invalid,
-    manifests, plugin, reference,
+    plugin,
     roles::{
         all::{self, AllArgs},
         daemon::{self, DaemonArgs},
@@ -111,18 +111,6 @@ enum Role {
         #[command(flatten)]
         args: Box<AllArgs>,
     },
-    /// Write the installation manifests, rendered from the program's own tables.
-    Manifests {
-        /// Directory to write to.
-        #[arg(long, default_value = "manifests", value_name = "DIR")]
-        out: PathBuf,
-    },
-    /// Write the reference of fields, feature gates and flags, rendered from the program's own types.
-    Reference {
-        /// File to write.
-        #[arg(long, default_value = "docs/reference.md", value_name = "FILE")]
-        out: PathBuf,
-    },
     /// Print a completion script for a shell.
     Completions {
         /// For example: kruise-rs completions bash > /etc/bash_completion.d/kruise-rs
@@ -214,7 +202,7 @@ fn command() -> clap::Command {
 }
 
 /// The command lines that the reference describes.
-fn programs() -> [clap::Command; 2] {
+pub fn programs() -> [clap::Command; 2] {
     [Cli::command(), plugin::command()]
 }
 
@@ -290,10 +278,6 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> anyhow::Result<()> {
             let options = common.client_options("kruise-rs", 0.0, 50);
             start(&common, &ignored, options, async |gates, client, stop| all::run(*args, gates, client, stop).await)
         }
-        Role::Manifests { out } => manifests::write_to(&out).with_context(|| format!("--out {}", out.display())),
-        Role::Reference { out } => {
-            std::fs::write(&out, reference::render(&programs())).with_context(|| format!("--out {}", out.display()))
-        }
         Role::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "kruise-rs", &mut std::io::stdout());
             Ok(())
@@ -343,6 +327,7 @@ fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reference;
 
     fn parse(line: &str) -> Result<(Cli, ArgMatches), clap::Error> {
         let matches = command().try_get_matches_from(format!("kruise-rs {line}").split_whitespace())?;
@@ -365,7 +350,7 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference.md");
         let committed = std::fs::read_to_string(path).unwrap_or_default();
         let fresh = committed == reference::render(&programs());
-        assert!(fresh, "docs/reference.md is stale; mend with `cargo run -- reference` (or `make manifests`)");
+        assert!(fresh, "docs/reference.md is stale; mend with `make manifests`");
     }
 
     #[test]
@@ -479,7 +464,7 @@ mod tests {
     #[test]
     fn help_names_every_role_and_hides_what_has_no_effect() {
         let help = command().render_long_help().to_string();
-        for role in ["manager", "webhook", "daemon", "all", "manifests", "completions"] {
+        for role in ["manager", "webhook", "daemon", "all", "completions"] {
             assert!(help.contains(role), "{help}");
         }
         let help = command().find_subcommand_mut("manager").unwrap().render_long_help().to_string();

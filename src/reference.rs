@@ -12,8 +12,7 @@ use crate::api::{
     feature_gates::{GATES, Stage, gate},
 };
 
-const HEADER: &str =
-    "<!-- Written by `kruise-rs reference` from the program's own types; changes here are overwritten. -->
+const HEADER: &str = "<!-- Written by `make manifests` from the program's own types; changes here are overwritten. -->
 
 # Reference
 
@@ -57,7 +56,7 @@ const IN_USE: &[&str] = &[
 /// The whole page. `programs` are the grammars of the command lines.
 pub fn render(programs: &[clap::Command]) -> String {
     let mut page = HEADER.to_owned();
-    let definitions: Vec<Value> = CRDS.iter().map(|crd| serde_json::json!((crd.render)())).collect();
+    let definitions: Vec<Value> = CRDS.iter().map(|crd| serde_json::json!(crd.render())).collect();
     for definition in &definitions {
         let kind = text(&definition["spec"]["names"]["kind"]);
         let _ = write!(page, "\n- [{kind}](#{})", kind.to_lowercase());

@@ -56,8 +56,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("reference", &["api"]),
     ("supply_chain", &[]),
     ("docs", &["budgets", "controllers", "webhook", "daemon", "runtime", "api"]),
-    ("cli", &["roles", "manifests", "plugin", "reference", "runtime", "k8s", "api"]),
+    ("cli", &["roles", "plugin", "runtime", "k8s", "api"]),
     ("main", &["cli"]),
+    ("generate", &["cli", "manifests", "reference"]),
     ("lib", &[]),
 ];
 
@@ -195,7 +196,7 @@ impl Source {
     }
 
     fn is_test(&self) -> bool {
-        self.path.ends_with("/tests.rs") || self.path.contains("/tests/") || self.path.ends_with("/fake.rs")
+        is_for_tests(&self.path)
     }
 
     fn is_pure(&self) -> bool {
@@ -213,6 +214,12 @@ impl Source {
             _ => None,
         })
     }
+}
+
+/// Whether a file holds nothing of the product: tests, or what stands in for the API server, a runtime or a broken object in them.
+pub(crate) fn is_for_tests(path: &str) -> bool {
+    const FILES: [&str; 4] = ["tests.rs", "fake.rs", "fake_api.rs", "damage.rs"];
+    path.contains("/tests/") || path.rsplit_once('/').is_some_and(|(_, file)| FILES.contains(&file))
 }
 
 /// The module that a file is: `a/b.rs` and `a/b/mod.rs` are both `crate::a::b`.
@@ -893,6 +900,27 @@ pub(crate) fn product(source: &str) -> String {
         }
     }
     kept
+}
+
+#[test]
+fn files_that_hold_nothing_of_the_product_are_told_by_their_names() {
+    for (path, want) in [
+        ("controllers/clone_set/tests.rs", true),
+        ("controllers/clone_set/tests/simulation.rs", true),
+        ("src/controllers/fake.rs", true),
+        ("cri/fake.rs", true),
+        ("runtime/fake_api.rs", true),
+        ("k8s/damage.rs", true),
+        ("runtime/api.rs", false),
+        ("domain/tests_of_others.rs", false),
+        ("tidy.rs", false),
+    ] {
+        assert_eq!(is_for_tests(path), want, "{path}");
+    }
+    let sources: BTreeSet<&str> = sources().iter().map(|source| source.path.as_str()).collect();
+    for there in ["controllers/fake.rs", "cri/fake.rs", "runtime/fake_api.rs", "k8s/damage.rs"] {
+        assert!(sources.contains(there), "{there}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ enum What {
         /// Build kwok too, which pretends to be thousands of nodes
         #[arg(long)]
         with_kwok: bool,
-        /// Build the older kubectl of the end-to-end tests too
+        /// Build the programs of the end-to-end tests too
         #[arg(long)]
         for_tests: bool,
         /// The Debian packages alone, for building the image

@@ -5,8 +5,6 @@
 //! references admission policies accept, what deletion protection covers, and the kinds of the end-to-end tests. The writes
 //! of our accounts are the table `WRITES`; tests hold it to this one.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-
 use super::{apps, group_of, kruise, policy};
 
 /// Whether objects of a kind have a namespace.
@@ -99,8 +97,8 @@ pub enum Command {
 pub struct Crd {
     /// Name of the definition object, `<plural>.<group>`.
     pub name: &'static str,
-    /// Renders the definition.
-    pub render: fn() -> CustomResourceDefinition,
+    /// The versions that it has. The first one is stored.
+    pub versions: &'static [&'static str],
 }
 
 /// One line of the table.
@@ -160,13 +158,8 @@ impl Kind {
     const fn of_cluster(self) -> Self {
         Self { scope: Scope::Cluster, ..self }
     }
-    const fn installed(
-        self,
-        name: &'static str,
-        render: fn() -> CustomResourceDefinition,
-        status_writers: &'static [Account],
-    ) -> Self {
-        Self { definition: Some(Crd { name, render }), status_writers, ..self }
+    const fn installed(self, name: &'static str, status_writers: &'static [Account]) -> Self {
+        Self { definition: Some(Crd { name, versions: self.versions }), status_writers, ..self }
     }
     const fn workload(self, workload: Workload) -> Self {
         Self { workload: Some(workload), rolls_out: workload.is_ours, ..self }
@@ -292,92 +285,72 @@ pub const KINDS: &[Kind] = &[
     Kind::new("networking.k8s.io", "Ingress", "ingresses", &["v1"]).protected(Protection::Always),
     // Ours.
     Kind::new(apps::GROUP, "ContainerRecreateRequest", "containerrecreaterequests", &["v1alpha1", "v1beta1"])
-        .installed(
-            "containerrecreaterequests.apps.kruise.io",
-            super::container_recreate_requests,
-            BY_MANAGER_AND_DAEMON,
-        )
+        .installed("containerrecreaterequests.apps.kruise.io", BY_MANAGER_AND_DAEMON)
         .command(Command::Request, &["crr"]),
     Kind::new(kruise::GROUP, "WorkloadRestart", "workloadrestarts", &["v1alpha1"])
-        .installed("workloadrestarts.kruise.rs", super::workload_restarts, BY_MANAGER)
+        .installed("workloadrestarts.kruise.rs", BY_MANAGER)
         .command(Command::Request, &["wr"]),
     Kind::new(apps::GROUP, "CloneSet", "clonesets", &["v1alpha1"])
-        .installed("clonesets.apps.kruise.io", super::clone_sets, BY_MANAGER)
+        .installed("clonesets.apps.kruise.io", BY_MANAGER)
         .workload(SPEC.ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["clone"]),
     Kind::new(apps::GROUP, "StatefulSet", "statefulsets", &["v1beta1", "v1alpha1"])
-        .installed("statefulsets.apps.kruise.io", super::stateful_sets, BY_MANAGER)
+        .installed("statefulsets.apps.kruise.io", BY_MANAGER)
         .workload(SPEC.with_ordinals().ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["asts"]),
     Kind::new(apps::GROUP, "DaemonSet", "daemonsets", &["v1beta1", "v1alpha1"])
-        .installed("daemonsets.apps.kruise.io", super::daemon_sets, BY_MANAGER)
+        .installed("daemonsets.apps.kruise.io", BY_MANAGER)
         .workload(SCHEDULED.ours())
         .protected(Protection::Replicas)
         .command(Command::Restart, &["ads", "daemon"]),
     Kind::new(apps::GROUP, "SidecarSet", "sidecarsets", &["v1beta1", "v1alpha1"])
         .of_cluster()
-        .installed("sidecarsets.apps.kruise.io", super::sidecar_sets, BY_MANAGER)
+        .installed("sidecarsets.apps.kruise.io", BY_MANAGER)
         .command(Command::Restart, &["scs"])
         .rolls_out(),
     Kind::new(apps::GROUP, "BroadcastJob", "broadcastjobs", &["v1beta1", "v1alpha1"])
-        .installed("broadcastjobs.apps.kruise.io", super::broadcast_jobs, BY_MANAGER)
+        .installed("broadcastjobs.apps.kruise.io", BY_MANAGER)
         .runs_pods()
         .protected(Protection::Always)
         .short_names(&["bcj"]),
-    Kind::new(policy::GROUP, "PodUnavailableBudget", "podunavailablebudgets", &["v1alpha1"]).installed(
-        "podunavailablebudgets.policy.kruise.io",
-        super::pod_unavailable_budgets,
-        BY_MANAGER_AND_WEBHOOK,
-    ),
-    Kind::new(apps::GROUP, "PodProbeMarker", "podprobemarkers", &["v1alpha1"]).installed(
-        "podprobemarkers.apps.kruise.io",
-        super::pod_probe_markers,
-        BY_MANAGER,
-    ),
-    Kind::new(apps::GROUP, "NodePodProbe", "nodepodprobes", &["v1alpha1"]).of_cluster().installed(
-        "nodepodprobes.apps.kruise.io",
-        super::node_pod_probes,
-        BY_DAEMON,
-    ),
-    Kind::new(apps::GROUP, "NodeImage", "nodeimages", &["v1beta1", "v1alpha1"]).of_cluster().installed(
-        "nodeimages.apps.kruise.io",
-        super::node_images,
-        BY_MANAGER_AND_DAEMON,
-    ),
-    Kind::new(apps::GROUP, "ImagePullJob", "imagepulljobs", &["v1beta1", "v1alpha1"]).installed(
-        "imagepulljobs.apps.kruise.io",
-        super::image_pull_jobs,
-        BY_MANAGER,
-    ),
-    Kind::new(apps::GROUP, "ImageListPullJob", "imagelistpulljobs", &["v1beta1", "v1alpha1"]).installed(
-        "imagelistpulljobs.apps.kruise.io",
-        super::image_list_pull_jobs,
-        BY_MANAGER,
-    ),
+    Kind::new(policy::GROUP, "PodUnavailableBudget", "podunavailablebudgets", &["v1alpha1"])
+        .installed("podunavailablebudgets.policy.kruise.io", BY_MANAGER_AND_WEBHOOK),
+    Kind::new(apps::GROUP, "PodProbeMarker", "podprobemarkers", &["v1alpha1"])
+        .installed("podprobemarkers.apps.kruise.io", BY_MANAGER),
+    Kind::new(apps::GROUP, "NodePodProbe", "nodepodprobes", &["v1alpha1"])
+        .of_cluster()
+        .installed("nodepodprobes.apps.kruise.io", BY_DAEMON),
+    Kind::new(apps::GROUP, "NodeImage", "nodeimages", &["v1beta1", "v1alpha1"])
+        .of_cluster()
+        .installed("nodeimages.apps.kruise.io", BY_MANAGER_AND_DAEMON),
+    Kind::new(apps::GROUP, "ImagePullJob", "imagepulljobs", &["v1beta1", "v1alpha1"])
+        .installed("imagepulljobs.apps.kruise.io", BY_MANAGER),
+    Kind::new(apps::GROUP, "ImageListPullJob", "imagelistpulljobs", &["v1beta1", "v1alpha1"])
+        .installed("imagelistpulljobs.apps.kruise.io", BY_MANAGER),
     Kind::new(apps::GROUP, "PersistentPodState", "persistentpodstates", &["v1alpha1"])
-        .installed("persistentpodstates.apps.kruise.io", super::persistent_pod_states, BY_MANAGER)
+        .installed("persistentpodstates.apps.kruise.io", BY_MANAGER)
         .protected(Protection::Always),
     // The containers that it put into Pods stay there without it: nothing goes with it that could be counted.
     Kind::new(apps::GROUP, "EphemeralJob", "ephemeraljobs", &["v1alpha1"])
-        .installed("ephemeraljobs.apps.kruise.io", super::ephemeral_jobs, BY_MANAGER)
+        .installed("ephemeraljobs.apps.kruise.io", BY_MANAGER)
         .protected(Protection::Always),
     Kind::new(apps::GROUP, "AdvancedCronJob", "advancedcronjobs", &["v1beta1", "v1alpha1"])
-        .installed("advancedcronjobs.apps.kruise.io", super::advanced_cron_jobs, BY_MANAGER)
+        .installed("advancedcronjobs.apps.kruise.io", BY_MANAGER)
         .protected(Protection::Always),
     Kind::new(apps::GROUP, "ResourceDistribution", "resourcedistributions", &["v1alpha1"])
         .of_cluster()
-        .installed("resourcedistributions.apps.kruise.io", super::resource_distributions, BY_MANAGER)
+        .installed("resourcedistributions.apps.kruise.io", BY_MANAGER)
         .protected(Protection::Always)
         .short_names(&["distributor"]),
     Kind::new(apps::GROUP, "UnitedDeployment", "uniteddeployments", &["v1alpha1"])
-        .installed("uniteddeployments.apps.kruise.io", super::united_deployments, BY_MANAGER)
+        .installed("uniteddeployments.apps.kruise.io", BY_MANAGER)
         .workload(SPEC.by_selector())
         .protected(Protection::Replicas),
     // Without it no Pod goes, but the next ones go anywhere.
     Kind::new(apps::GROUP, "WorkloadSpread", "workloadspreads", &["v1alpha1"])
-        .installed("workloadspreads.apps.kruise.io", super::workload_spreads, BY_MANAGER_AND_WEBHOOK)
+        .installed("workloadspreads.apps.kruise.io", BY_MANAGER_AND_WEBHOOK)
         .protected(Protection::Always),
 ];
 
@@ -385,7 +358,7 @@ pub const KINDS: &[Kind] = &[
 pub const CRDS: &[Crd] = &INSTALLED;
 
 const INSTALLED: [Crd; installed()] = {
-    let mut crds = [Crd { name: "", render: super::clone_sets }; installed()];
+    let mut crds = [Crd { name: "", versions: &[] }; installed()];
     let (mut at, mut next) = (0, 0);
     while at < KINDS.len() {
         if let Some(crd) = KINDS[at].definition {
@@ -474,7 +447,7 @@ mod tests {
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
             assert_eq!(crd.name, format!("{}.{}", kind.plural, kind.group));
-            let rendered = (crd.render)();
+            let rendered = crd.render();
             assert_eq!(rendered.metadata.name.as_deref(), Some(crd.name));
             let spec = rendered.spec;
             assert_eq!((&*spec.group, &*spec.names.kind, &*spec.names.plural), (kind.group, kind.kind, kind.plural));
@@ -502,7 +475,7 @@ mod tests {
     fn decision_32_every_kind_shows_tools_how_far_it_is() {
         for kind in KINDS.iter().filter(|kind| !["NodeImage", "NodePodProbe"].contains(&kind.kind)) {
             let Some(crd) = kind.definition else { continue };
-            for version in (crd.render)().spec.versions {
+            for version in crd.render().spec.versions {
                 let at = format!("{kind:?} {}", version.name);
                 let schema = version.schema.and_then(|schema| schema.open_api_v3_schema).unwrap();
                 let schema = serde_json::to_value(schema).unwrap();
@@ -523,7 +496,7 @@ mod tests {
         const OF_CONTROLLERS: [&str; 2] = ["observedGeneration", "collisionCount"];
         for kind in KINDS {
             let Some(crd) = kind.definition else { continue };
-            let version = (crd.render)().spec.versions.remove(0);
+            let version = crd.render().spec.versions.remove(0);
             let schema = version.schema.and_then(|schema| schema.open_api_v3_schema).unwrap();
             let schema = serde_json::to_value(schema).unwrap();
             let fields = schema["properties"]["status"]["properties"].as_object().into_iter().flatten();
@@ -588,7 +561,7 @@ mod tests {
         }
         let mut count = 0;
         for crd in CRDS {
-            for version in (crd.render)().spec.versions {
+            for version in crd.render().spec.versions {
                 judge(crd.name, &serde_json::json!(version.schema.unwrap().open_api_v3_schema), &mut count);
             }
         }

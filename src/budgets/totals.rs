@@ -70,7 +70,7 @@ impl Totals {
 impl Budgets {
     /// Watches the replicas of the workloads that budgets depend on, for ever, in one namespace or in all. `on_scaled` is
     /// called with the budgets that have to be recounted.
-    pub async fn follow_totals(&self, only_namespace: Option<&str>, on_scaled: impl Fn(&ObjectKey)) {
+    pub async fn follow_totals(&self, only_namespace: Option<&str>, on_scaled: impl Fn(&ObjectKey) + Send + Sync) {
         let changed = |kind: Kind, workload: &ObjectKey| {
             let budgets = lock(&self.totals).by_workload.get(&(kind, workload.clone())).cloned().unwrap_or_default();
             if budgets.is_empty() {

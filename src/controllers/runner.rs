@@ -4,7 +4,7 @@ use std::{fmt::Debug, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
-    future::{Shared, join_all},
+    future::{BoxFuture, Shared, join_all},
 };
 use kube::{Api, Resource, runtime::watcher::Config};
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ use crate::runtime::{
     guarded::Guarded,
     queue::{Queue, Requeue},
     shutdown::{self, Shutdown},
-    watches::{self, Change, ObjectKey, Store, StoredObject},
+    watches::{self, Change, ObjectKey, Store, StoredName, StoredObject},
 };
 
 /// How long an object is left alone, unless something happens, when its pass could not make something because their namespace
@@ -25,6 +25,8 @@ const AFTER_ENDING: Duration = Duration::from_secs(60);
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Makes the workers of a queue, which begin when everything is in view.
 type Work = Box<dyn FnOnce(Shared<Task>) -> Task + Send>;
+/// One pass over an object. Boxed: what runs the passes is the same program for all controllers.
+type Reconcile = Box<dyn Fn(ObjectKey) -> BoxFuture<'static, kube::Result<Requeue>> + Send + Sync>;
 
 /// A controller that is about to run.
 pub struct Runner {
@@ -83,6 +85,20 @@ impl Runner {
         self.following(store).following_others(watch)
     }
 
+    /// Follows the names of objects, and begins when they are in view.
+    pub fn watch_names<K>(
+        self,
+        api: Api<K>,
+        store: &Arc<Store<StoredName>>,
+        on_change: impl FnMut(Change<'_, StoredName>) + Send + 'static,
+    ) -> Self
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let watch = watches::watch_names(api, store.clone(), on_change);
+        self.following(store).following_others(watch)
+    }
+
     /// Follows something else, for ever.
     pub fn following_others(mut self, watch: impl Future<Output = ()> + Send + 'static) -> Self {
         self.watches.push(Box::pin(watch));
@@ -119,11 +135,15 @@ impl Runner {
     where
         F: Future<Output = kube::Result<Requeue>> + Send + 'static,
     {
+        self.add_queue(name, queue, workers, Box::new(move |key| reconcile(key).boxed()));
+        self
+    }
+
+    fn add_queue(&mut self, name: &'static str, queue: Arc<Queue<ObjectKey>>, workers: usize, reconcile: Reconcile) {
         let (context, shutdown) = (self.context.clone(), self.shutdown.clone());
         self.queues.push(Box::new(move |synced| {
             Box::pin(async move { work(&context, name, &queue, workers, shutdown, synced, reconcile).await })
         }));
-        self
     }
 
     /// Runs until the shutdown, then ends what it is doing.
@@ -136,7 +156,11 @@ impl Runner {
         F: Future<Output = kube::Result<Requeue>> + Send + 'static,
     {
         let name = self.name;
-        let Self { watches, synced, in_view, queues, beside, .. } = self.and_queue(name, queue, workers, reconcile);
+        self.and_queue(name, queue, workers, reconcile).run_queues().await;
+    }
+
+    async fn run_queues(self) {
+        let Self { watches, synced, in_view, queues, beside, .. } = self;
         let synced: Task = Box::pin(async move {
             join_all(synced).await;
             in_view.into_iter().for_each(|begin| begin());

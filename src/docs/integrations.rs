@@ -26,7 +26,7 @@ fn kinds() -> impl Iterator<Item = &'static Kind> {
 
 /// The schema of the status in the version that is stored.
 fn schema(kind: &Kind) -> Value {
-    let version = (kind.definition.unwrap().render)().spec.versions.remove(0);
+    let version = kind.definition.unwrap().render().spec.versions.remove(0);
     serde_json::json!(version.schema.unwrap().open_api_v3_schema)
 }
 

@@ -28,8 +28,7 @@ use workloads::{daemon_set, manager_objects, webhook_objects};
 pub use workloads::{is_shipped, leftovers, registrations, serves};
 
 const NAMESPACE: &str = DEFAULT_NAMESPACE;
-const HEADER: &str =
-    "# Written by `kruise-rs manifests` from the program's own tables; changes here are overwritten.\n";
+const HEADER: &str = "# Written by `make manifests` from the program's own tables; changes here are overwritten.\n";
 /// Annotations by which tools that apply from Git delete no object that has left it.
 const KEEPS_OF_GITOPS: [(&str, &str); 2] = [
     ("kustomize.toolkit.fluxcd.io/prune", "disabled"),
@@ -68,10 +67,9 @@ pub fn policies_over(account: &str) -> Vec<&'static str> {
     policies::over(account)
 }
 
-/// Every object of an installation.
+/// Every object of an installation but the custom resource definitions.
 pub fn objects() -> Vec<Value> {
-    let crds = CRDS.iter().map(|crd| custom_resource_definition((crd.render)()));
-    crds.chain(base().into_iter().flat_map(|(_, objects)| objects)).collect()
+    base().into_iter().flat_map(|(_, objects)| objects).collect()
 }
 
 /// The ClusterRoleBindings and RoleBindings of an installation with all components.
@@ -94,7 +92,7 @@ pub fn render_all() -> Result<BTreeMap<String, String>, serde_yaml::Error> {
     };
     let crd_file = |name: &str| format!("{name}.yaml");
     for crd in CRDS {
-        add(&format!("crds/{}", crd_file(crd.name)), &[custom_resource_definition((crd.render)())])?;
+        add(&format!("crds/{}", crd_file(crd.name)), &[custom_resource_definition(crd.render())])?;
     }
     let crd_files: Vec<String> = CRDS.iter().map(|crd| crd_file(crd.name)).collect();
     add("crds/kustomization.yaml", &[kustomization(&crd_files, json!([]))])?;
@@ -285,11 +283,7 @@ mod tests {
             .filter(|(path, text)| fs::read_to_string(dir().join(path)).ok().as_ref() != Some(text))
             .map(|(path, _)| path)
             .collect();
-        assert!(
-            stale.is_empty(),
-            "stale below manifests/: {}; mend with `cargo run -- manifests` (or `make manifests`)",
-            stale.join(", ")
-        );
+        assert!(stale.is_empty(), "stale below manifests/: {}; mend with `make manifests`", stale.join(", "));
     }
 
     /// The client refuses paths of other subresources before they are sent.
@@ -387,10 +381,7 @@ mod tests {
 
     #[test]
     fn no_tool_that_applies_from_git_prunes_a_definition() {
-        let all = objects();
-        let definitions: Vec<&Value> = all.iter().filter(|o| o["kind"] == "CustomResourceDefinition").collect();
-        assert_eq!(definitions.len(), CRDS.len());
-        for definition in definitions {
+        for definition in CRDS.iter().map(|crd| custom_resource_definition(crd.render())) {
             for (key, value) in KEEPS_OF_GITOPS {
                 assert_eq!(definition["metadata"]["annotations"][key], value, "{}", definition["metadata"]["name"]);
             }

@@ -9,7 +9,7 @@ use crate::{
     pull_secrets,
 };
 
-const BEGIN: &str = "<!-- Written by `kruise-rs manifests` from the rights of the roles. -->\n";
+const BEGIN: &str = "<!-- Written by `make manifests` from the rights of the roles. -->\n";
 const END: &str = "<!-- end of the table of reads -->\n";
 const FINDS: [&str; 2] = ["list", "watch"];
 /// Of more named objects than these only their number is shown.

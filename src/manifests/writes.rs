@@ -188,7 +188,7 @@ pub const WRITES: &[Write] = &[
     write(DAEMON, "authentication.k8s.io", "selfsubjectreviews", &["create"]).all("stores nothing"),
 ];
 
-const BEGIN: &str = "<!-- Written by `kruise-rs manifests` from src/manifests/writes.rs. -->\n";
+const BEGIN: &str = "<!-- Written by `make manifests` from src/manifests/writes.rs. -->\n";
 const END: &str = "<!-- end of the table of writes -->\n";
 
 /// The table as Markdown.

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
-    api::{DynamicObject, ListParams},
+    api::{ApiResource, DynamicObject, ListParams},
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
@@ -194,8 +194,9 @@ impl<'a> Followed<'a> {
         Self { connection, job, broadcast: Broadcast::default(), view, watch, is_lost: false, has_warned: false }
     }
 
-    fn pods(&self) -> (Api<Pod>, String) {
-        let api = Api::namespaced(self.connection.client.clone(), &self.connection.namespace);
+    fn pods(&self) -> (Api<DynamicObject>, String) {
+        let (client, kind) = (self.connection.client.clone(), ApiResource::erase::<Pod>(&()));
+        let api = Api::namespaced_with(client, &self.connection.namespace, &kind);
         (api, format!("{}={}", labels::BROADCAST_JOB_UID, self.job.text("/metadata/uid")))
     }
 
@@ -250,7 +251,7 @@ impl<'a> Followed<'a> {
         self.conclude(end).await
     }
 
-    fn take(&mut self, event: watcher::Event<Pod>, listed: &mut HashSet<String>) {
+    fn take(&mut self, event: watcher::Event<DynamicObject>, listed: &mut HashSet<String>) {
         match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(pod) => {

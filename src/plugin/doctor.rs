@@ -33,7 +33,7 @@ use crate::{
         DEFAULT_NAMESPACE,
         feature_gates::{FeatureGates, gate},
         group_and_version,
-        kinds::{KINDS, Protection},
+        kinds::{KINDS, Kind, Protection},
         labels,
     },
     k8s::{account, certificate, path},
@@ -157,8 +157,7 @@ async fn examine(connection: &Connection, system: &str) -> Vec<Finding> {
     let watched = Instant::now();
     let first_lease = read.system(LEASE[0], LEASE[1], LEASE[2]).await;
 
-    let crds = of_kind(&wanted, "CustomResourceDefinition").map(|crd| custom_resource(&read, crd));
-    let crds: Vec<Crd> = join_all(crds).await;
+    let crds: Vec<Crd> = join_all(KINDS.iter().filter_map(|kind| custom_resource(&read, kind))).await;
     findings.extend(doctor::custom_resources(&crds));
 
     let (gates_finding, gates) =
@@ -337,14 +336,13 @@ async fn limits(read: &Reader<'_>) -> Vec<Limits> {
     found
 }
 
-async fn custom_resource(read: &Reader<'_>, crd: &Value) -> Crd {
-    let name = crd.text("/metadata/name").to_owned();
-    let wanted = crd.list("/spec/versions").iter().map(|version| version.text("/name").to_owned()).collect();
-    let served = served(read, crd.text("/spec/group"), crd.text("/spec/names/plural")).await;
-    let stored = crd.list("/spec/versions").iter().find(|v| v["storage"] == true).map_or("", |v| v.text("/name"));
-    let stored = stored.to_owned();
-    let object = read.cluster("apiextensions.k8s.io", "customresourcedefinitions", &name).await;
-    Crd { name, wanted, stored, served, object }
+fn custom_resource(read: &Reader<'_>, kind: &'static Kind) -> Option<impl Future<Output = Crd>> {
+    let definition = kind.definition?;
+    Some(async move {
+        let served = served(read, kind.group, kind.plural).await;
+        let object = read.cluster("apiextensions.k8s.io", "customresourcedefinitions", definition.name).await;
+        Crd { name: definition.name, wanted: definition.versions, served, object }
+    })
 }
 
 /// The versions in which discovery lists a resource. Everybody may read discovery.

@@ -26,7 +26,7 @@ use k8s_openapi::{
     ByteString,
     api::{
         authentication::v1::{TokenReview, TokenReviewSpec},
-        core::v1::{Pod, Secret},
+        core::v1::Secret,
     },
 };
 use kube::{Api, Client, api::PostParams};
@@ -38,6 +38,7 @@ use crate::{
         pull_secrets::{self as rules, AUDIENCE, Answer, Caller, Candidate, Leave, PATH, Question},
         puller::Entry,
     },
+    k8s::pod::{PodObject, PodView},
     runtime::{
         apply::code,
         connections::{self, Gate, Limits},
@@ -228,9 +229,9 @@ async fn node_of(context: &Context, token: &str) -> Result<String, Refusal> {
     {
         Caller::OfNode(node) => Ok(node),
         Caller::InPod(name, uid) => {
-            let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
-            let pod = pods.get_opt(&name).await?.filter(|pod| pod.metadata.uid.as_deref() == Some(&uid));
-            let node = pod.and_then(|pod| pod.spec?.node_name).filter(|node| !node.is_empty());
+            let pods: Api<PodObject> = Api::namespaced(context.client.clone(), &context.namespace);
+            let pod = pods.get_opt(&name).await?.map(PodView::from).filter(|pod| pod.uid() == uid);
+            let node = pod.map(|pod| pod.node_name.as_str().to_owned()).filter(|node| !node.is_empty());
             node.ok_or_else(|| Refusal::Unknown(format!("there is no Pod {name} of this token on a node")))
         }
     }

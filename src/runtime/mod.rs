@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod apply;
+mod as_sent;
 pub mod batches;
 pub mod certificate_secret;
 pub mod certs;

@@ -68,7 +68,7 @@ impl Nodes {
 
     /// Keeps the store equal to the API server, for ever. `on_change` learns of a Node when it appears, when its view
     /// changes and when it is gone.
-    pub async fn watch(&self, mut on_change: impl FnMut(&Change<'_, NodeView>)) {
+    pub async fn watch(&self, mut on_change: impl FnMut(&Change<'_, NodeView>) + Send) {
         let api: Api<NodeView> = Api::all(self.client.clone());
         let report = |change: Change<'_, NodeView>| {
             if is_news(&change) {

@@ -82,6 +82,41 @@ impl StoredObject for PodView {
     }
 }
 
+/// Of an object, that it is there.
+#[derive(Clone, Debug)]
+pub struct StoredName {
+    key: ObjectKey,
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+impl StoredName {
+    /// What is kept of an object.
+    pub fn of<K: StoredObject>(object: &K) -> Self {
+        Self {
+            key: object.object_key(),
+            uid: object.object_uid().map(str::to_owned),
+            version: object.object_version().map(str::to_owned),
+        }
+    }
+}
+
+impl StoredObject for StoredName {
+    fn object_key(&self) -> ObjectKey {
+        self.key.clone()
+    }
+    fn namespace_and_name(&self) -> (&str, &str) {
+        (&self.key.namespace, &self.key.name)
+    }
+    fn object_uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+    fn object_version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+    fn drop_managed_fields(&mut self) {}
+}
+
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)

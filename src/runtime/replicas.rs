@@ -187,11 +187,16 @@ impl Replicas {
 
     /// Follows what is wanted, for ever, in one namespace or in all; `changed` learns which workloads want another number
     /// of Pods than before, came or went.
-    pub async fn follow(&self, only_namespace: Option<&str>, changed: impl Fn(Kind, &ObjectKey)) {
+    pub async fn follow(&self, only_namespace: Option<&str>, changed: impl Fn(Kind, &ObjectKey) + Send + Sync) {
         join_all(Kind::all().map(|kind| self.follow_kind(kind, only_namespace, &changed))).await;
     }
 
-    async fn follow_kind(&self, kind: Kind, only_namespace: Option<&str>, changed: &impl Fn(Kind, &ObjectKey)) {
+    async fn follow_kind(
+        &self,
+        kind: Kind,
+        only_namespace: Option<&str>,
+        changed: &(impl Fn(Kind, &ObjectKey) + Send + Sync),
+    ) {
         let (mut wanted, resource) = (self.wanted.subscribe(), kind.resource());
         let api: Api<Scaled> = match only_namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),

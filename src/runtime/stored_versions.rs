@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, Client};
+use http::Request;
+use kube::Client;
+use serde::Deserialize;
 
-use super::client::can_pass;
-use crate::api::Crd;
+use super::{apply::code, client::can_pass};
+use crate::{api::Crd, k8s::path};
 
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -20,18 +21,16 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// # Errors
 /// A version was stored that we do not hold in that shape, with the steps to take; or the API server refuses to say.
 pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> anyhow::Result<()> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for ours in definitions {
-        let mut answer = api.get_opt(ours.name).await;
+        let mut answer = installed(client, ours.name).await;
         while let Some(error) = answer.as_ref().err().filter(|error| can_pass(error)) {
             tracing::warn!(definition = ours.name, %error, "its stored versions could not be read, trying again");
             tokio::time::sleep(AGAIN).await;
-            answer = api.get_opt(ours.name).await;
+            answer = installed(client, ours.name).await;
         }
         match answer {
             Ok(installed) => {
-                let ever = installed.and_then(|crd| crd.status).and_then(|status| status.stored_versions);
-                if let Some(reason) = of(ours, &ever.unwrap_or_default()) {
+                if let Some(reason) = of(ours, &installed.status.stored_versions) {
                     anyhow::bail!(reason);
                 }
             }
@@ -48,17 +47,38 @@ pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> 
     Ok(())
 }
 
+/// What is read of a definition: its schemas are most of it.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Definition {
+    status: DefinitionStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DefinitionStatus {
+    stored_versions: Vec<String>,
+}
+
+/// One that is not installed has stored nothing.
+async fn installed(client: &Client, name: &str) -> kube::Result<Definition> {
+    let path = path::of_cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions") + "/" + name;
+    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    match client.request(request).await {
+        Err(error) if code(&error) == Some(404) => Ok(Definition::default()),
+        read => read,
+    }
+}
+
 fn of(ours: &Crd, ever: &[String]) -> Option<String> {
-    let versions = (ours.render)().spec.versions;
-    let known: Vec<String> = versions.iter().map(|version| version.name.clone()).collect();
-    let stored = versions.iter().find(|v| v.storage).map_or("v1alpha1", |v| v.name.as_str());
-    refusal(ours.name, &known, stored, &ever.iter().map(String::as_str).collect::<Vec<_>>())
+    let stored = ours.versions.first().copied().unwrap_or_default();
+    refusal(ours.name, ours.versions, stored, &ever.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Why objects that were ever stored as these versions are not for us, and what to do about it. `known` are the versions
 /// that we serve, `keep` is the one that we store.
-pub fn refusal(name: &str, known: &[String], keep: &str, ever: &[&str]) -> Option<String> {
-    let foreign: Vec<&str> = ever.iter().copied().filter(|version| !known.iter().any(|k| k == version)).collect();
+pub fn refusal(name: &str, known: &[&str], keep: &str, ever: &[&str]) -> Option<String> {
+    let foreign: Vec<&str> = ever.iter().copied().filter(|version| !known.contains(version)).collect();
     if foreign.is_empty() {
         return None;
     }

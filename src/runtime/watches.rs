@@ -3,34 +3,25 @@
 //! An object that does not decode never wedges a stream: it leaves the store, is reported as
 //! [`Change::Undecodable`], and everything else goes on.
 
+mod following;
+
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    convert::Infallible,
-    fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
-use futures::{Stream, StreamExt, pin_mut};
-use kube::{
-    Api, Resource,
-    api::ListParams,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
-};
-use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::watch as channel;
 
-use super::{apply::code, guarded::Guarded, protobuf_watch, retry::Retry, store_index::Indexed};
+pub use self::following::{
+    first_list, watch, watch_as, watch_dynamic, watch_guarded, watch_in_protobuf, watch_named, watch_names,
+};
+use super::store_index::Indexed;
 pub use super::{
     change::{Change, Sides},
-    object_key::{ObjectKey, StoredObject},
+    object_key::{ObjectKey, StoredName, StoredObject},
     store_index::StoreIndex,
 };
-use crate::k8s::protobuf::InProtobuf;
 
 struct Objects<K> {
     by_key: HashMap<ObjectKey, Entry<K>>,
@@ -154,7 +145,7 @@ impl<K: StoredObject> Entry<K> {
 pub struct Store<K> {
     objects: Mutex<Objects<K>>,
     is_settled: Option<fn(&K) -> bool>,
-    synced: watch::Sender<bool>,
+    synced: channel::Sender<bool>,
 }
 
 impl<K: StoredObject> Store<K> {
@@ -179,7 +170,7 @@ impl<K: StoredObject> Store<K> {
             listing: false,
             gone: Gone::default(),
         });
-        Arc::new(Self { objects, is_settled, synced: watch::Sender::new(false) })
+        Arc::new(Self { objects, is_settled, synced: channel::Sender::new(false) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects<K>> {
@@ -400,7 +391,7 @@ impl<K: StoredObject> Store<K> {
 impl<K: StoredObject> Store<K> {
     /// What there is now.
     pub fn see(&self, object: K, mut on_change: impl FnMut(Change<'_, K>)) {
-        take(self, Ok::<_, Infallible>, object, false, &mut on_change);
+        following::take(self, Ok::<_, std::convert::Infallible>, object, false, &mut on_change);
     }
 
     /// It is gone.
@@ -416,185 +407,10 @@ fn resource_version<K: StoredObject>(object: &K) -> u64 {
     object.object_version().and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Keeps a store equal to the API server, for ever. Custom resources come guarded against objects that do not decode.
-pub async fn watch_guarded<K>(
-    api: Api<Guarded<K>>,
-    config: watcher::Config,
-    store: Arc<Store<K>>,
-    on_change: impl FnMut(Change<'_, K>),
-) where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
-{
-    let decode = |Guarded(result): Guarded<K>| result.map_err(|e| e.error);
-    follow(watcher::watcher(api, config.page_size(PAGE)), &K::kind(&()), &store, decode, on_change).await;
-}
-
-/// Waits until the first list of a watch is complete, or until the API server says that it has no such kind: then there are
-/// none, and the watch brings what comes later.
-pub async fn first_list<K>(api: &Api<Guarded<K>>, store: &Store<K>)
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + StoredObject + 'static,
-{
-    const PAUSE: Duration = Duration::from_secs(2);
-    loop {
-        if tokio::time::timeout(PAUSE, store.wait_synced()).await.is_ok() {
-            return;
-        }
-        let one = ListParams::default().limit(1);
-        if let Ok(Err(error)) = tokio::time::timeout(PAUSE, api.list(&one)).await
-            && code(&error) == Some(404)
-        {
-            tracing::info!(kind = %K::kind(&()), "the kind is not installed");
-            return;
-        }
-    }
-}
-
-/// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
-pub async fn watch<K>(api: Api<K>, config: watcher::Config, store: Arc<Store<K>>, on_change: impl FnMut(Change<'_, K>))
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
-{
-    watch_dynamic(api, &K::kind(&()), config, store, on_change).await;
-}
-
-/// The same for a type that stands for several kinds; `kind` is for people.
-pub async fn watch_dynamic<K>(
-    api: Api<K>,
-    kind: &str,
-    config: watcher::Config,
-    store: Arc<Store<K>>,
-    on_change: impl FnMut(Change<'_, K>),
-) where
-    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
-{
-    follow(watcher::watcher(api, config.page_size(PAGE)), kind, &store, Ok::<_, Infallible>, on_change).await;
-}
-
-/// Keeps a store equal to the API server, for ever, of what `view` takes from each object. `config` says how many objects
-/// one answer of a list has: few where they may be large.
-pub async fn watch_as<W, K>(
-    api: Api<W>,
-    config: watcher::Config,
-    store: Arc<Store<K>>,
-    view: impl Fn(W) -> K,
-    on_change: impl FnMut(Change<'_, K>),
-) where
-    W: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
-    K: StoredObject,
-{
-    let config = if config.page_size.is_some() { config } else { config.page_size(PAGE) };
-    let decode = |object| Ok::<_, Infallible>(view(object));
-    follow(watcher::watcher(api, config), &W::kind(&()), &store, decode, on_change).await;
-}
-
-/// Keeps a store equal to the API server, for ever, of a built-in kind, which comes in protobuf: of all objects, or of those
-/// that the field selector matches. `kept` has the last say about what the store keeps of one.
-pub async fn watch_in_protobuf<W, K>(
-    api: Api<W>,
-    fields: Option<String>,
-    store: Arc<Store<K>>,
-    kept: impl Fn(K) -> K,
-    mut on_change: impl FnMut(Change<'_, K>),
-) where
-    W: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Into<K> + Send + Sync + 'static,
-    K: InProtobuf + StoredObject + Send,
-{
-    let kind = W::kind(&());
-    let events = protobuf_watch::events::<W, K>(api.clone(), fields.clone(), PAGE);
-    follow(events, &kind, &store, |object| Ok::<_, Infallible>(kept(object)), &mut on_change).await;
-    tracing::warn!(%kind, "the answer to a list is not in protobuf, reading JSON: this takes more of the processor");
-    let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
-    let events = watcher::watcher(api, config.page_size(PAGE));
-    follow(events, &kind, &store, |object: W| Ok::<_, Infallible>(kept(object.into())), on_change).await;
-}
-
-async fn follow<W, K, E>(
-    events: impl Stream<Item = watcher::Result<Event<W>>>,
-    kind: &str,
-    store: &Store<K>,
-    decode: impl Fn(W) -> Result<K, E>,
-    mut on_change: impl FnMut(Change<'_, K>),
-) where
-    W: StoredObject,
-    K: StoredObject,
-    E: fmt::Display,
-{
-    let events = events.backoff(Retry::default());
-    pin_mut!(events);
-    let mut listed = HashSet::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Init) => {
-                listed.clear();
-                store.begin_list();
-            }
-            Ok(Event::InitApply(object)) => {
-                listed.insert(ObjectKey::of(&object));
-                take(store, &decode, object, true, &mut on_change);
-            }
-            Ok(Event::InitDone) => {
-                for old in store.retain(&listed) {
-                    on_change(Change::Deleted(&old));
-                }
-                store.lock().listing = false;
-                listed = HashSet::new();
-                store.synced.send_replace(true);
-                tracing::debug!(kind, objects = store.len(), "watch is in sync");
-            }
-            Ok(Event::Apply(object)) => take(store, &decode, object, false, &mut on_change),
-            Ok(Event::Delete(object)) => {
-                if let Some(old) = store.end(&ObjectKey::of(&object), object.object_uid()) {
-                    on_change(Change::Deleted(&old));
-                }
-            }
-            Err(error) => tracing::warn!(kind, %error, "watch failed, trying again"),
-        }
-    }
-}
-
-fn take<W: StoredObject, K: StoredObject, E: fmt::Display>(
-    store: &Store<K>,
-    decode: impl Fn(W) -> Result<K, E>,
-    object: W,
-    initial: bool,
-    on_change: &mut impl FnMut(Change<'_, K>),
-) {
-    let key = ObjectKey::of(&object);
-    match decode(object) {
-        Ok(object) => {
-            if let (old, Some(new)) = store.put(object, false) {
-                on_change(Change::Applied { old: old.as_ref(), new: &new, initial });
-            }
-        }
-        Err(error) => {
-            // Acting on an older version of what can no longer be read would be acting blindly.
-            store.end(&key, None);
-            on_change(Change::Undecodable { key: &key, error: &error.to_string() });
-        }
-    }
-}
-
-/// Follows one object by its name, for ever, with rights on that name alone. None: it does not exist. An error ends
-/// nothing; the next attempt follows by itself.
-pub async fn watch_named<K>(api: Api<K>, name: &str, mut on_change: impl FnMut(Result<Option<K>, watcher::Error>))
-where
-    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
-{
-    let changes = watcher::watch_object(api, name).backoff(Retry::default());
-    pin_mut!(changes);
-    while let Some(change) = changes.next().await {
-        on_change(change);
-    }
-}
-
-/// Objects in one answer of a list. Each page is held as text, as JSON and decoded at the same time; of Pods as it came.
-const PAGE: u32 = 100;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::pod::{PodObject, PodView};
+    use crate::k8s::pod::PodView;
 
     const BY_UID: StoreIndex<PodView> = StoreIndex::new("UID", |pod| Some(pod.uid().to_owned()));
     const BY_NODE: StoreIndex<PodView> = StoreIndex::new("node", |pod| Some(pod.node_name.as_str().to_owned()));
@@ -627,66 +443,6 @@ mod tests {
         assert!(store.is_of_others(&key));
         store.upsert(pod("p", "u", "3"));
         assert!(!store.is_of_others(&key), "the answer came after the event");
-    }
-
-    /// Only a kind that is not installed has no objects; one that cannot be listed may have some.
-    #[tokio::test(start_paused = true)]
-    async fn a_first_list_that_does_not_come_is_waited_for_unless_the_kind_is_not_installed() {
-        use crate::api::apps::workload_spread::WorkloadSpread;
-        for (code, ends) in [(404, true), (403, false), (500, false)] {
-            let service = tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
-                let status = serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"});
-                let body = kube::client::Body::from(status.to_string().into_bytes());
-                http::Response::builder().status(code).body(body)
-            });
-            let api: Api<Guarded<WorkloadSpread>> = Api::all(kube::Client::new(service, "default"));
-            let store = Store::new(None);
-            let listed = tokio::time::timeout(Duration::from_secs(100), first_list(&api, &store)).await;
-            assert_eq!(listed.is_ok(), ends, "{code}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn pods_are_followed_in_json_when_the_server_has_no_protobuf() {
-        let service = tower::service_fn(|request: http::Request<kube::client::Body>| {
-            let pod = |name: &str, version: &str| {
-                serde_json::json!({"apiVersion": "v1", "kind": "Pod",
-                    "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": version}})
-            };
-            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
-            let is_first = request.uri().query().unwrap_or_default().contains("resourceVersion=7");
-            let body = match is_watch {
-                true => serde_json::json!({"type": "ADDED", "object": pod("later", "8")}).to_string() + "\n",
-                false => serde_json::json!({"apiVersion": "v1", "kind": "PodList",
-                    "metadata": {"resourceVersion": "7"}, "items": [pod("first", "5")]})
-                .to_string(),
-            };
-            async move {
-                if is_watch && !is_first {
-                    return std::future::pending().await;
-                }
-                let answer = http::Response::builder().header("content-type", "application/json");
-                answer.body(kube::client::Body::from(body.into_bytes()))
-            }
-        });
-        let api: Api<PodObject> = Api::all(kube::Client::new(service, "default"));
-        let store = Store::new(None);
-        let mut reported = Vec::new();
-        let follow = watch_in_protobuf(
-            api,
-            None,
-            store.clone(),
-            |pod: PodView| pod,
-            |change| {
-                if let Change::Applied { new, initial, .. } = change {
-                    reported.push((new.name().to_owned(), initial));
-                }
-            },
-        );
-        // A watch never ends by itself.
-        assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err());
-        assert_eq!(reported, [("first".to_owned(), true), ("later".to_owned(), false)]);
-        assert_eq!(store.get(&ObjectKey::new("a", "first")).unwrap().resource_version(), Some("5"));
     }
 
     /// A Pod as kubelet reports it, of one of many CloneSets.
@@ -844,26 +600,6 @@ mod tests {
         assert!(store.get(&ObjectKey::new("a", "made")).is_some());
         store.begin_list();
         assert_eq!(store.retain(&listed).len(), 1, "the next list knows it");
-    }
-
-    #[tokio::test]
-    async fn who_is_told_what_a_list_lacks_sees_that_a_list_says_so() {
-        let store = Store::new(None);
-        store.put(pod("missed", "m", "5"), false);
-        let events: [watcher::Result<Event<PodView>>; 4] = [
-            Ok(Event::Init),
-            Ok(Event::InitApply(pod("seen", "s", "6"))),
-            Ok(Event::InitDone),
-            Ok(Event::Delete(pod("seen", "s", "7"))),
-        ];
-        let mut told = Vec::new();
-        let on_change = |change: Change<'_, PodView>| {
-            if let Change::Deleted(old) = change {
-                told.push((old.name().to_owned(), store.is_listing()));
-            }
-        };
-        follow(futures::stream::iter(events), "Pod", &store, Ok::<_, Infallible>, on_change).await;
-        assert_eq!(told, [("missed".to_owned(), true), ("seen".to_owned(), false)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-{{- /* Written by `kruise-rs manifests` from the program's own tables; changes here are overwritten. */}}
+{{- /* Written by `make manifests` from the program's own tables; changes here are overwritten. */}}
 {{- define "kruise-rs.runtimes" }}
 containerd:
   host:

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn f46_f49_both_versions_have_one_schema_that_keeps_whole_templates() {
-        let rendered = json!(crate::advanced_cron_jobs());
+        let rendered = json!(crate::definitions::advanced_cron_jobs());
         let versions = rendered["spec"]["versions"].as_array().unwrap();
         let [stored, served] = versions.as_slice() else { panic!("{} versions", versions.len()) };
         for (version, name, storage) in [(stored, "v1beta1", true), (served, "v1alpha1", false)] {

@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_that_of_0_1_with_one_schema_for_both_versions() {
-        let rendered = json!(crate::broadcast_jobs());
+        let rendered = json!(crate::definitions::broadcast_jobs());
         let versions = rendered["spec"]["versions"].as_array().unwrap();
         let [stored, served] = versions.as_slice() else { panic!("{} versions", versions.len()) };
         for (version, name, storage) in [(stored, "v1beta1", true), (served, "v1alpha1", false)] {

@@ -531,7 +531,7 @@ mod tests {
     #[test]
     fn every_field_of_the_spec_is_in_a_rule_that_it_stays() {
         let (rule, ours) = (spec_stays(), ours_stay());
-        let crd = json!(crate::container_recreate_requests());
+        let crd = json!(crate::definitions::container_recreate_requests());
         for version in crd["spec"]["versions"].as_array().unwrap() {
             let whole = &version["schema"]["openAPIV3Schema"];
             let spec = &whole["properties"]["spec"];

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn conditions_of_openkruise_are_kept() {
-        let crd = json!(crate::ephemeral_jobs());
+        let crd = json!(crate::definitions::ephemeral_jobs());
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let item = &schema["properties"]["status"]["properties"]["conditions"]["items"];
         assert_eq!(item["required"], json!(["status", "type"]));

@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn images_and_tags_are_plain_lists() {
-        for crd in [crate::image_list_pull_jobs(), crate::node_images()] {
+        for crd in [crate::definitions::image_list_pull_jobs(), crate::definitions::node_images()] {
             for version in crd.spec.versions {
                 let spec = &serde_json::json!(version.schema)["openAPIV3Schema"]["properties"]["spec"]["properties"];
                 let tags = &spec["images"]["additionalProperties"]["properties"]["tags"];

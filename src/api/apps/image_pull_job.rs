@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_message_is_a_column_of_the_wide_table_but_in_v1alpha1() {
-        for version in crate::image_pull_jobs().spec.versions {
+        for version in crate::definitions::image_pull_jobs().spec.versions {
             let columns = version.additional_printer_columns.unwrap();
             let wide: Vec<_> = columns.iter().filter(|c| c.priority == Some(1)).map(|c| c.name.as_str()).collect();
             let want: &[&str] = if version.name == "v1alpha1" { &["IMAGE"] } else { &["MESSAGE", "IMAGE"] };

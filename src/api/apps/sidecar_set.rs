@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_that_of_a1() {
-        let rendered = json!(crate::sidecar_sets());
+        let rendered = json!(crate::definitions::sidecar_sets());
         assert_eq!(rendered["spec"]["scope"], "Cluster");
         assert_eq!(rendered["spec"]["names"]["shortNames"], json!(["scs"]));
         assert_eq!(rendered["spec"]["conversion"]["strategy"], "None");

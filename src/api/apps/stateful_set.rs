@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn the_definition_is_that_of_2_1() {
         let crd = CRDS.iter().find(|crd| crd.name == "statefulsets.apps.kruise.io").unwrap();
-        let rendered = json!((crd.render)());
+        let rendered = json!(crd.render());
         let names = &rendered["spec"]["names"];
         assert_eq!(
             (&names["kind"], &names["singular"], &rendered["spec"]["scope"]),
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn lossy_v1alpha1() {
         let crd = CRDS.iter().find(|crd| crd.name == "statefulsets.apps.kruise.io").unwrap();
-        let rendered = json!((crd.render)());
+        let rendered = json!(crd.render());
         let versions = rendered["spec"]["versions"].as_array().unwrap();
         let [stored, served] = versions.as_slice() else { panic!("{} versions", versions.len()) };
         assert_eq!(

@@ -3,14 +3,13 @@
 //! The rule is that of a pass, asked about one node: [`plan`](crate::domain::kinds::daemon_set::pass::plan). Only Pods are
 //! made; everything else, and the status, is for the pass that follows.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 
 use super::{Controller, Job, observe::Resolved};
 use crate::{
     api::apps::daemon_set::DaemonSet,
-    controllers::pod_set::BUILT_IN_PAUSE,
     domain::{
         kinds::daemon_set::{pass, plan::Action, pod::Node},
         workload::owner::OwnerRef,
@@ -25,13 +24,6 @@ pub(super) const WORKERS: usize = 4;
 const AT_ONCE: usize = 16;
 
 impl Controller {
-    /// How old the look for the built-in DaemonSet may be when a pass begins. The passes of a large set look earlier than a
-    /// node that comes would have to: its Pod seldom waits for that.
-    pub(super) fn max_look_age(&self, job: &Job) -> Duration {
-        let max_age = self.common.max_look_age(&job.key, &job.set.metadata);
-        if self.common.is_large(&job.key) { max_age.min(BUILT_IN_PAUSE / 2) } else { max_age }
-    }
-
     /// Makes the Pods that a node lacks. What fails is done by the passes, with their back-off.
     pub(super) async fn node_arrives(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(node) = self.context.nodes.get(&key.name) else { return Ok(Requeue::Await) };
@@ -63,12 +55,12 @@ impl Controller {
         if !seen.nodes.iter().any(|node| node.fit.should_run) || !seen.pods.is_empty() {
             return true;
         }
+        if self.aside(&job).await.is_some() {
+            return false;
+        }
         let plan = pass::plan(&self.observed(&job, &resolved, &seen, None));
         for action in plan.actions {
             let Action::Create { node, not_ready_since } = action else { continue };
-            if self.aside(&job, BUILT_IN_PAUSE).await.is_some() {
-                return false;
-            }
             if let Err(error) = self.create(&job, &resolved, &seen, (&node, not_ready_since)).await {
                 tracing::debug!(set = %key, node, %error, "the Pod of a node that came is left to the next pass");
                 return false;

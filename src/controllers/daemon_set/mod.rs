@@ -1,7 +1,7 @@
 //! Advanced DaemonSets: one Pod on each node that fits, made, deleted and updated within the limits of their spec.
 //!
 //! - Owns: the Pods and ControllerRevisions of DaemonSets of apps.kruise.io, and their status.
-//! - Watches: those DaemonSets, Pods, Nodes. ControllerRevisions are read when a spec is new and while Pods are outdated.
+//! - Watches: those DaemonSets, the names of built-in ones, Pods, Nodes. ControllerRevisions are read when a spec is new and while Pods are outdated.
 //! - Never: deletes a Pod by force, touches what another owner controls. While the built-in DaemonSet of the same name
 //!   selects the same Pods it makes, updates and deletes nothing, or every node would have two; an update in place that
 //!   has begun gets to its end.
@@ -21,6 +21,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use k8s_openapi::api::apps::v1::DaemonSet as BuiltIn;
 use kube::{Api, Client, runtime::watcher::Config};
 
 use self::observe::Resolved;
@@ -64,8 +65,8 @@ pub const REGISTRATION: Registration = Registration {
         // To own objects with blockOwnerDeletion, where the API server checks that.
         Rule::new(&["apps.kruise.io"], &["daemonsets/finalizers"], &["update"]),
         Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
-        // Whether the built-in one of the same name is there.
-        Rule::new(&["apps"], &["daemonsets"], &["get"]),
+        // Whether the built-in one of the same name is there: the watch brings names alone.
+        Rule::new(&["apps"], &["daemonsets"], &["get", "list", "watch"]),
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
         Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
         Rule::new(&["apps.kruise.io"], &["imagepulljobs"], &["get", "list", "create", "delete"]),
@@ -187,12 +188,16 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let (on_set, of_pods, this) = (self.clone(), self.clone(), self.clone());
+        let (on_set, on_built_in, of_pods, this) = (self.clone(), self.clone(), self.clone(), self.clone());
         let sets: Api<Guarded<DaemonSet>> = self.context.api();
+        let built_in: Api<BuiltIn> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
                 wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);
                 wake::status_changed(&change, &on_set.sets, &on_set.queue);
+            })
+            .watch_names(built_in, self.common.built_in(), move |change| {
+                on_built_in.common.built_in_changed(&change, &on_built_in.sets, &on_built_in.queue);
             })
             .following(self.context.nodes.store())
             .following(&self.context.pods);
@@ -307,7 +312,7 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, self.max_look_age(&job)).await {
+        if let Some(aside) = self.aside(&job).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
@@ -335,18 +340,16 @@ impl Controller {
         };
         pass.common.look_after(self.pre_download(&job, &resolved, &seen).await);
         let plan = pass::plan(&self.observed(&job, &resolved, &seen, allowed));
-        // The last look for it may be some time ago.
+        // It may have come meanwhile.
         if !plan.is_idle()
-            && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
+            && let Some(aside) = self.aside(&job).await
         {
             return self.step_aside(&job, aside).await;
         }
         let is_at_rest = plan.is_idle();
         self.common.memories.with(key, |memory| memory.common.is_at_rest = is_at_rest);
         self.report_not_in_place(&job, &plan);
-        let of = (&job.spec.selector, &job.spec.template);
-        let steps = self.carry_out(&job, &resolved, &seen, plan, &mut pass);
-        let left = if is_at_rest { steps.await } else { self.common.with_looks(key, of, steps).await };
+        let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
         self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see(&job, &resolved);

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use serde_json::{Map, Value, json};
@@ -237,8 +236,9 @@ impl Controller {
     }
 
     /// Why nothing may be made or deleted: with a built-in DaemonSet every node would have two Pods.
-    pub(super) async fn aside(&self, job: &Job, max_age: Duration) -> Option<Aside> {
-        self.common.aside(&job.key, (&job.spec.selector, &job.spec.template), max_age).await
+    pub(super) async fn aside(&self, job: &Job) -> Option<Aside> {
+        let of = (&job.spec.selector, &job.spec.template);
+        self.common.aside(&job.key, of, job.set.metadata.generation).await
     }
 
     /// Finds out the revision, and makes a new one for a new template. Nothing is read while the status says that the spec

@@ -6,6 +6,7 @@ mod simulation;
 use std::{collections::BTreeSet, sync::Mutex, time::Duration};
 
 use axum::http::{Method, request::Parts};
+use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 
 use super::*;
@@ -14,14 +15,14 @@ use crate::{
     controllers::{
         fake::{Fault, Server},
         in_memory,
-        pod_set::{BUILT_IN_PAUSE, Waves},
+        pod_set::Waves,
         tests::recorded::{self, Left},
     },
     domain::kinds::daemon_set::{
         plan::{self, Action, Candidate},
         room::{Charge, Room},
     },
-    runtime::{fake_api, lock},
+    runtime::{lock, watches::StoredName},
 };
 
 /// What OpenKruise 1.9 left behind.
@@ -29,6 +30,7 @@ const RECORDED: &str = include_str!("testdata/recorded.json");
 const PODS: &str = "/api/v1/namespaces/ns/pods/";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/ns/controllerrevisions/";
 const SET: &str = "/apis/apps.kruise.io/v1beta1/namespaces/ns/daemonsets/agent";
+const BUILT_IN_SETS: &str = "/apis/apps/v1/namespaces/ns/daemonsets/";
 const BUILT_IN: &str = "/apis/apps/v1/namespaces/ns/daemonsets/agent";
 
 struct World {
@@ -141,6 +143,28 @@ impl World {
         }
         if let Some(set) = server.objects.get(SET) {
             self.controller.sets.upsert(serde_json::from_value(Value::clone(set)).unwrap());
+        }
+    }
+
+    /// A built-in DaemonSet that selects the same Pods. The watch brings its name later, with [`Self::see_built_in`].
+    fn put_built_in(&self, name: &str) {
+        let labels = json!({"app": "agent"});
+        let built_in = json!({"metadata": {"name": name, "namespace": "ns", "uid": name},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}});
+        lock(&self.server).put(&format!("{BUILT_IN_SETS}{name}"), built_in);
+    }
+
+    /// The watch of built-in DaemonSets brings one that is there, or that it is gone.
+    fn see_built_in(&self, name: &str) {
+        let Controller { common, sets, queue, .. } = &self.controller;
+        let now = lock(&self.server).objects.get(&format!("{BUILT_IN_SETS}{name}")).map(|object| Value::clone(object));
+        let report = |change: Change<'_, StoredName>| common.built_in_changed(&change, sets, queue);
+        match now {
+            Some(object) => {
+                let seen: PartialObjectMeta<BuiltIn> = serde_json::from_value(object).unwrap();
+                common.built_in().see(StoredName::of(&seen), report);
+            }
+            None => common.built_in().see_gone(&ObjectKey::new("ns", name), Some(name), report),
         }
     }
 
@@ -334,19 +358,15 @@ async fn a_takeover_from_openkruise_makes_no_revision_and_touches_no_pod_whateve
 #[tokio::test(start_paused = true)]
 async fn beside_a_built_in_daemon_set_of_the_same_name_nothing_is_done() {
     let world = World::with_nodes(&["a"]);
-    lock(&world.server).put(
-        BUILT_IN,
-        json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}},
-            "template": {"metadata": {"labels": {"app": "agent"}}}}}),
-    );
+    world.put_built_in("agent");
     world.apply(json!({}));
     world.settle().await;
     assert_eq!(world.sent(), Vec::<String>::new());
     let (reason, message) = world.condition("Stalled").unwrap();
     assert_eq!(reason, "BuiltInDaemonSet");
     assert!(message.contains("--cascade=orphan"), "{message}");
+    // Seen or not before it is gone.
     lock(&world.server).remove(BUILT_IN);
-    tokio::time::advance(BUILT_IN_PAUSE).await;
     world.settle().await;
     world.everywhere("i:1", &["a"]);
 }
@@ -357,113 +377,74 @@ async fn a_built_in_daemon_set_that_comes_back_stops_the_next_step() {
     world.apply(json!({}));
     world.settle().await;
     world.sent();
-    lock(&world.server).put(
-        BUILT_IN,
-        json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}},
-            "template": {"metadata": {"labels": {"app": "agent"}}}}}),
-    );
+    // The watch has not brought it.
+    world.put_built_in("agent");
     world.image("i:2");
     let _ = world.pass().await;
     assert!(world.sent().iter().all(|write| !write.contains("/pods/")), "although it was not there a moment ago");
 }
 
+/// Places of an update must not stay empty while a busy API server is asked.
 #[tokio::test(start_paused = true)]
-async fn steps_that_go_on_with_others_do_not_wait_for_a_look_for_the_built_in_daemon_set() {
+async fn while_the_watch_knows_no_built_in_daemon_set_of_the_name_it_is_read_once_for_each_generation() {
     let world = World::with_nodes(&["a", "b", "c"]);
     world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
     world.settle().await;
-    let update = async |image: &str| {
-        lock(&world.server).unreadable.clear();
-        world.settle().await;
-        world.image(image);
-        while !world.pods().iter().any(|pod| pod.pointer("/spec/containers/0/image").unwrap() == image) {
-            let _ = world.pass().await;
-        }
-        lock(&world.server).unreadable.push(BUILT_IN);
-    };
-    update("i:2").await;
+    world.image("i:2");
+    world.pass().await.unwrap();
+    lock(&world.server).unreadable.push(BUILT_IN);
     for _ in 0..12 {
         world.play();
         world.pass().await.unwrap();
+        tokio::time::advance(Duration::from_secs(60)).await;
     }
     world.everywhere("i:2", &["a", "b", "c"]);
     world.image("i:3");
     assert!(world.pass().await.is_err(), "another template");
-    update("i:4").await;
-    tokio::time::advance(Duration::from_secs(2)).await;
-    let mut has_failed = false;
-    for _ in 0..12 {
-        world.play();
-        has_failed |= world.pass().await.is_err();
-    }
-    assert!(has_failed, "some time later");
-    assert_ne!(world.images().iter().filter(|(_, image)| image == "i:4").count(), 3);
+    world.everywhere("i:2", &["a", "b", "c"]);
 }
 
-/// Otherwise places of an update stay empty while a busy API server is asked.
 #[tokio::test(start_paused = true)]
-async fn steps_that_follow_each_other_look_for_the_built_in_daemon_set_beside_them() {
-    let world = World::with_nodes(&["a"]);
+async fn a_built_in_daemon_set_that_comes_or_goes_is_seen_at_once() {
+    let world = World::with_nodes(&["a", "b", "c"]);
     world.apply(json!({}));
     world.settle().await;
-    let comes = async |node: &str| {
-        tokio::time::advance(Duration::from_millis(1500)).await;
-        world.node(node, json!({}));
-        let done = world.pass().await;
-        (done.is_ok(), world.pods().len())
-    };
-    assert_eq!(comes("b").await, (true, 2));
-    assert_eq!(comes("c").await, (true, 3));
+    let lives = || world.pods().len();
+    world.put_built_in("other");
+    world.see_built_in("other");
+    assert_eq!(world.controller.queue.depth(), 0, "another name");
+    world.put_built_in("agent");
+    world.see_built_in("agent");
+    assert_eq!(world.controller.queue.depth(), 1);
+    world.node("d", json!({}));
+    world.settle().await;
+    assert_eq!((world.condition("Stalled").unwrap().0.as_str(), lives()), ("BuiltInDaemonSet", 3));
+    lock(&world.server).remove(BUILT_IN);
+    world.see_built_in("agent");
+    assert_eq!(world.controller.queue.depth(), 1);
+    world.settle().await;
+    assert_eq!((world.condition("Stalled"), lives()), (None, 4));
+}
+
+/// It is read again only when it has changed.
+#[tokio::test(start_paused = true)]
+async fn a_built_in_daemon_set_of_the_name_that_selects_other_pods_keeps_nothing_from_being_done() {
+    let world = World::with_nodes(&["a"]);
+    let labels = json!({"app": "another"});
+    let other = json!({"metadata": {"name": "agent", "namespace": "ns", "uid": "agent"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}});
+    lock(&world.server).put(BUILT_IN, other.clone());
+    world.see_built_in("agent");
+    world.apply(json!({}));
+    world.settle().await;
+    world.everywhere("i:1", &["a"]);
     lock(&world.server).unreadable.push(BUILT_IN);
-    // Three seconds after the look for the first of them: a pass that waited for another one would end here.
-    assert_eq!(comes("d").await, (true, 4));
-    assert_eq!(comes("e").await, (false, 4), "there was no answer, and the last one is too old by now");
-}
-
-/// A thousand Pods are not made within the two seconds for which a look is good.
-#[tokio::test(start_paused = true)]
-async fn steps_that_take_long_look_for_the_built_in_daemon_set_again_and_again() {
-    let world = World::with_nodes(&["a"]);
-    world.apply(json!({}));
+    world.node("b", json!({}));
     world.settle().await;
-    let (key, common) = (ObjectKey::new("ns", "agent"), &world.controller.common);
-    let set = world.controller.sets.get(&key).unwrap();
-    let spec = world.controller.spec(&key, &set).unwrap();
-    let of = (&spec.selector, &spec.template);
-    let two_seconds = Duration::from_secs(2);
-    assert!(common.aside(&key, of, Duration::ZERO).await.is_none(), "it is not there");
-    common.with_looks(&key, of, tokio::time::sleep(Duration::from_secs(10))).await;
-    lock(&world.server).unreadable.push(BUILT_IN);
-    assert!(common.aside(&key, of, two_seconds).await.is_none(), "nobody asks again");
-    tokio::time::advance(two_seconds).await;
-    assert!(common.aside(&key, of, two_seconds).await.is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn steps_that_end_do_not_wait_for_a_look_that_has_just_begun() {
-    let world = World::with_nodes(&["a"]);
-    world.apply(json!({}));
-    world.settle().await;
-    let key = ObjectKey::new("ns", "agent");
-    let set = world.controller.sets.get(&key).unwrap();
-    let spec = world.controller.spec(&key, &set).unwrap();
-    let of = (&spec.selector, &spec.template);
-    let looks: Arc<Mutex<usize>> = Arc::default();
-    let mut context = world.controller.context.clone();
-    context.client = fake_api::answering_some({
-        let looks = looks.clone();
-        move |_, _| {
-            *lock(&looks) += 1;
-            // Only the first one gets an answer.
-            (*lock(&looks) == 1).then(|| (404, json!({"kind": "Status", "status": "Failure", "code": 404})))
-        }
-    });
-    let common = &Controller::new(&context).common;
-    common.memories.enter(&key, "as in a pass");
-    assert!(common.aside(&key, of, Duration::ZERO).await.is_none(), "it is not there");
-    let begin = tokio::time::Instant::now();
-    common.with_looks(&key, of, tokio::time::sleep(Duration::from_millis(2100))).await;
-    assert_eq!((begin.elapsed().as_millis(), *lock(&looks)), (2100, 2));
+    world.everywhere("i:1", &["a", "b"]);
+    lock(&world.server).put(BUILT_IN, other);
+    world.see_built_in("agent");
+    assert!(world.pass().await.is_err(), "another version of it");
 }
 
 /// A DaemonSet on two nodes, of which one Pod has begun an update in place.
@@ -481,8 +462,9 @@ async fn updating_in_place() -> World {
 #[tokio::test(start_paused = true)]
 async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted_and_a_condition_says_so() {
     let world = updating_in_place().await;
+    world.put_built_in("agent");
+    world.see_built_in("agent");
     lock(&world.server).unreadable.push(BUILT_IN);
-    tokio::time::advance(BUILT_IN_PAUSE).await;
     world.node("c", json!({}));
     world.sent();
     for _ in 0..5 {
@@ -500,6 +482,8 @@ async fn while_the_built_in_daemon_set_cannot_be_read_nothing_is_made_or_deleted
     assert!(message.starts_with("no Pod is created, updated or deleted while it cannot be read whether the built-in DaemonSet agent (apps/v1) selects the same Pods: "), "{message}");
     assert_eq!(world.status()["desiredNumberScheduled"], 3);
     lock(&world.server).unreadable.clear();
+    lock(&world.server).remove(BUILT_IN);
+    world.see_built_in("agent");
     world.settle().await;
     world.everywhere("i:2", &["a", "b", "c"]);
 }
@@ -515,10 +499,8 @@ async fn an_update_in_place_that_has_begun_ends_although_its_set_cannot_go_on() 
             }
             "invalid" => world.apply(json!({"updateStrategy": {"type": "Sometimes"}})),
             _ => {
-                let selects = json!({"selector": {"matchLabels": {"app": "agent"}},
-                    "template": {"metadata": {"labels": {"app": "agent"}}}});
-                lock(&world.server).put(BUILT_IN, json!({"metadata": {"name": "agent"}, "spec": selects}));
-                tokio::time::advance(BUILT_IN_PAUSE).await;
+                world.put_built_in("agent");
+                world.see_built_in("agent");
             }
         }
         for _ in 0..5 {
@@ -850,6 +832,26 @@ async fn a_template_that_cannot_be_read_about_nodes_takes_no_pod_away() {
         let status = world.status();
         assert_eq!((&status["updatedNumberScheduled"], &status["numberAvailable"]), (&json!(0), &json!(2)), "{what}");
         world.everywhere("i:1", &["a", "b"]);
+    }
+}
+
+/// It was stored while admission was away. Each Pod would be let go of, and another one made in its place.
+#[tokio::test(start_paused = true)]
+async fn a_template_whose_labels_the_selector_does_not_match_makes_changes_and_deletes_no_pod() {
+    for way in ["Standard", "InPlaceIfPossible"] {
+        let world = World::with_nodes(&["a"]);
+        world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": way}}}));
+        world.settle().await;
+        world.sent();
+        world.apply(json!({"template": {"metadata": {"labels": {"app": "other"}}}}));
+        world.node("b", json!({}));
+        world.settle().await;
+        assert_eq!(world.sent(), Vec::<String>::new(), "{way}");
+        let (reason, message) = world.condition("Stalled").unwrap();
+        assert_eq!(reason, "InvalidSpec", "{way}");
+        let why = "\"app=other\" is not matched by spec.selector; want labels that it matches";
+        assert_eq!(message, format!("spec.template.metadata.labels: {why}"), "{way}");
+        world.everywhere("i:1", &["a"]);
     }
 }
 
@@ -1290,6 +1292,27 @@ async fn strict_nodes_that_break_and_repel_pods_keep_their_places_also_for_a_man
     assert_eq!(broken.len(), 2, "{broken:?}");
     assert_eq!(world.status()["desiredNumberScheduled"], 5, "they count as before");
     assert_eq!(world.condition("Ready"), None);
+}
+
+/// A manager that starts anew learns from it that the update has not broken the node.
+#[tokio::test(start_paused = true)]
+async fn strict_an_update_in_place_on_a_node_that_was_lost_before_writes_that_into_its_pod() {
+    let world = World::with_nodes(&["a"]);
+    world.apply(json!({"updateStrategy": {"rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}}}));
+    lock(&world.server).change(SET, &json!({"metadata": {"annotations": {labels::STRICT_MAX_UNAVAILABLE: "true"}}}));
+    world.settle().await;
+    let label = |world: &World| world.pods()[0]["metadata"]["labels"][labels::NODE_NOT_READY_SINCE].clone();
+    let name = world.pods()[0]["metadata"]["name"].clone();
+    assert_eq!(label(&world), Value::Null);
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    let since = crate::runtime::clock::now().wall;
+    let ready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": crate::k8s::time::rfc3339(since)}]);
+    world.node("a", json!({"status": {"conditions": ready}}));
+    world.image("i:2");
+    world.settle().await;
+    world.everywhere("i:2", &["a"]);
+    assert_eq!(world.pods()[0]["metadata"]["name"], name, "in place");
+    assert_eq!(label(&world), json!(since.as_second().to_string()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,10 +11,9 @@ mod steps;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{api::GetParams, core::Request};
 use serde_json::Value;
-use tokio::sync::Notify;
 
 pub use self::{
     in_place::{InPlaceUpdate, Tried, kept_by_budgets, leaves_room, may_be_done},
@@ -30,22 +29,17 @@ use crate::{
     k8s::{path, pod::PodView, selector::Selector},
     runtime::{
         apply::code,
-        clock,
         in_place::InPlace,
         pass::{self, AFTER_REFUSAL, Memories},
         pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
         status_writer::StatusWriter,
-        watches::ObjectKey,
+        watches::{Change, ObjectKey, Store, StoredName, StoredObject},
     },
 };
 
-/// Between two looks for the built-in object of the same name, while nothing is to be done.
-pub const BUILT_IN_PAUSE: Duration = Duration::from_secs(30);
-/// The same while it is there and everything waits until it is gone. Pods that go with it wake nobody.
+/// Between two passes while everything waits: its template may change, and Pods that go with it wake nobody.
 pub const ASIDE_PAUSE: Duration = Duration::from_secs(5);
-/// The same while Pods are made, changed and deleted.
-const STEPS_PAUSE: Duration = Duration::from_secs(2);
 
 /// What is remembered of a set, whatever its kind. Everything can be lost.
 #[derive(Default)]
@@ -62,12 +56,8 @@ pub struct Common {
     is_refused: bool,
     /// The generation for which all Pods were searched for orphans.
     searched: Option<i64>,
-    /// When the built-in object of the same name was not there.
-    alone: Option<Duration>,
-    /// When it was last looked for beside steps.
-    looked_ahead: Option<Duration>,
-    /// The generation for which steps were taken last.
-    begun: Option<i64>,
+    /// The version of the built-in object of the same name that was found to select other Pods.
+    apart: Option<String>,
     /// By what single Pods are refreshed, while there are so many that a pass over all of them takes its time.
     single: Option<Arc<single::By>>,
 }
@@ -97,6 +87,8 @@ pub struct PodSets<M> {
     /// Pods of large sets: what one Pod needs for itself does not wait for a pass over all of them.
     pub pod_queue: Arc<Queue<ObjectKey>>,
     status: StatusWriter,
+    /// The built-in objects of this kind.
+    built_in: Arc<Store<StoredName>>,
 }
 
 impl<M: Default + AsMut<Common>> PodSets<M> {
@@ -113,6 +105,7 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
             metrics: SetMetrics::new(context, kind.0),
             pod_queue: Queue::new(Backoff::default()),
             status: StatusWriter::default(),
+            built_in: Store::new(None),
         }
     }
 
@@ -127,17 +120,51 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         self.context.pods.select_by_index(&BY_CONTROLLER, &owned, |pod| owner.controls(pod))
     }
 
+    /// The built-in objects of this kind, which a watch has to bring.
+    pub fn built_in(&self) -> &Arc<Store<StoredName>> {
+        &self.built_in
+    }
+
+    /// A built-in object that comes or goes is news for the set of its name.
+    pub fn built_in_changed<K: StoredObject>(
+        &self,
+        change: &Change<'_, StoredName>,
+        sets: &Store<K>,
+        queue: &Queue<ObjectKey>,
+    ) {
+        let (Change::Applied { old: None, new: name, .. } | Change::Deleted(name)) = change else { return };
+        let key = name.object_key();
+        if sets.get(&key).is_some() {
+            queue.add(key);
+        }
+    }
+
     /// Why a set steps aside: a built-in object of the same kind and name selects its Pods, or the other way round, and both
-    /// would make and delete them; or nobody can say whether that is so. None: it goes on. Nothing is read while no such
-    /// object was there less than `max_age` ago.
-    pub async fn aside(&self, key: &ObjectKey, of: (&LabelSelector, &Value), max_age: Duration) -> Option<Aside> {
-        let now = clock::now().mono;
-        if self.with(key, |memory| memory.alone).is_some_and(|since| now.saturating_sub(since) < max_age) {
+    /// would make and delete them; or nobody can say whether that is so. None: it goes on.
+    ///
+    /// That there is no such object is known by a watch, which may be late. So a pass that searches for Pods to adopt, as the
+    /// first one of each generation does, reads it anyway.
+    pub async fn aside(&self, key: &ObjectKey, of: (&LabelSelector, &Value), generation: Option<i64>) -> Option<Aside> {
+        let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
+        let is_apart = match self.built_in.get(key) {
+            Some(named) => named
+                .object_version()
+                .is_some_and(|version| self.with(key, |memory| memory.apart.as_deref() == Some(version))),
+            None => true,
+        };
+        if was_searched && is_apart {
             return None;
         }
         let (kind, name) = (self.kind.0, &key.name);
-        let overlaps = self.overlaps(key, of).await;
-        self.with(key, |memory| memory.alone = matches!(overlaps, Ok(false)).then_some(now));
+        let overlaps = match self.read_built_in(key).await {
+            Ok(other) => {
+                let overlaps = select_alike(of, &other);
+                let version = other.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
+                self.with(key, |memory| memory.apart = version.filter(|_| !overlaps));
+                Ok(overlaps)
+            }
+            Err(error) => Err(error),
+        };
         match overlaps {
             Ok(false) => None,
             Ok(true) => Some(Aside {
@@ -161,92 +188,14 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         }
     }
 
-    /// How old the look for that object may be when a pass begins: one that searches for Pods to adopt needs a new look.
-    pub fn max_look_age(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
-        let generation = set.generation;
-        let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
-        if was_searched { BUILT_IN_PAUSE } else { Duration::ZERO }
-    }
-
-    /// Notes that a pass is about to take steps. Returns how old the last look for that object may be: the first steps for a
-    /// generation need a new look, later ones one of the last two seconds. A roll-out has several passes a second, and if each of
-    /// them waited for a busy API server, the places of Pods that are updated would stay empty for that long.
-    pub fn begin_steps(&self, key: &ObjectKey, set: &ObjectMeta) -> Duration {
-        let generation = set.generation;
-        let has_begun = self.with(key, |memory| std::mem::replace(&mut memory.begun, generation) == generation);
-        if has_begun && generation.is_some() { STEPS_PAUSE } else { Duration::ZERO }
-    }
-
-    /// Takes steps, and looks for that object again beside them when the last look is half as old as they allow: the next pass
-    /// need not wait for the answer then, however long these steps take. What is found holds from the next pass on; that pass
-    /// asks itself if there is no answer.
-    pub async fn with_looks<R>(
-        &self,
-        key: &ObjectKey,
-        of: (&LabelSelector, &Value),
-        steps: impl Future<Output = R>,
-    ) -> R {
-        let are_taken = Notify::new();
-        let steps = async {
-            let result = steps.await;
-            are_taken.notify_one();
-            result
-        };
-        let looks = async {
-            self.look_ahead(key, of).await;
-            loop {
-                tokio::select! {
-                    () = are_taken.notified() => break,
-                    () = tokio::time::sleep(STEPS_PAUSE / 2) => {}
-                }
-                // Steps that end wait for the first look, not for a later one: the next pass asks again then.
-                tokio::select! {
-                    () = are_taken.notified() => break self.with(key, |memory| memory.looked_ahead = None),
-                    () = self.look_ahead(key, of) => {}
-                }
-            }
-        };
-        let (result, ()) = tokio::join!(steps, looks);
-        result
-    }
-
-    /// One look, if it is due.
-    async fn look_ahead(&self, key: &ObjectKey, of: (&LabelSelector, &Value)) {
-        let now = clock::now().mono;
-        let is_half_over = |since: Duration| now.saturating_sub(since) >= STEPS_PAUSE / 2;
-        let is_due = self.with(key, |memory| {
-            // One without an answer is not repeated by every pass.
-            let is_due = memory.alone.is_some_and(is_half_over) && memory.looked_ahead.is_none_or(is_half_over);
-            if is_due {
-                memory.looked_ahead = Some(now);
-            }
-            is_due
-        });
-        if is_due && let Ok(overlaps) = self.overlaps(key, of).await {
-            self.with(key, |memory| memory.alone = (!overlaps).then_some(now));
-        }
-    }
-
-    /// Whether a built-in object of the same kind and name selects the same Pods.
-    async fn overlaps(&self, key: &ObjectKey, (selector, template): (&LabelSelector, &Value)) -> kube::Result<bool> {
-        let plural = self.kind.1;
-        let sets = path::in_namespace("apps", "v1", &key.namespace, plural);
+    /// The built-in object of the same kind and name; null if there is none.
+    async fn read_built_in(&self, key: &ObjectKey) -> kube::Result<Value> {
+        let sets = path::in_namespace("apps", "v1", &key.namespace, self.kind.1);
         let request = Request::new(sets).get(&key.name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-        let other: Value = match self.context.client.request(request).await {
-            Ok(other) => other,
-            Err(error) if code(&error) == Some(404) => Value::Null,
-            Err(error) => return Err(error),
-        };
-        let selects = |selector: &Value, template: &Value| {
-            let selector = serde_json::from_value(selector.clone()).ok().and_then(|s| Selector::of(&s).ok());
-            let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
-            let labels = serde_json::from_value(labels).unwrap_or_default();
-            selector.is_some_and(|selector| selector.matches(&labels))
-        };
-        let ours = serde_json::to_value(selector).unwrap_or_default();
-        let overlaps =
-            |other: &Value| selects(&other["spec"]["selector"], template) || selects(&ours, &other["spec"]["template"]);
-        Ok(other.is_object() && overlaps(&other))
+        match self.context.client.request(request).await {
+            Err(error) if code(&error) == Some(404) => Ok(Value::Null),
+            read => read,
+        }
     }
 
     /// Adopts and releases Pods. One that cannot be keeps nothing from being done. `may_be_its_own` says of a Pod that
@@ -303,6 +252,19 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         let remember = |kept| self.with(key, |memory| Some(std::mem::replace(&mut memory.is_refused, kept)));
         pass.refusals.report((&self.pods, owner), &mut pass.common, remember);
     }
+}
+
+/// Whether another object selects the Pods of a template, or a selector those of the other one's template.
+fn select_alike((selector, template): (&LabelSelector, &Value), other: &Value) -> bool {
+    let selects = |selector: &Value, template: &Value| {
+        let selector = serde_json::from_value(selector.clone()).ok().and_then(|s| Selector::of(&s).ok());
+        let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+        let labels = serde_json::from_value(labels).unwrap_or_default();
+        selector.is_some_and(|selector| selector.matches(&labels))
+    };
+    let ours = serde_json::to_value(selector).unwrap_or_default();
+    let spec = &other["spec"];
+    spec.is_object() && (selects(&spec["selector"], template) || selects(&ours, &spec["template"]))
 }
 
 /// What comes of one pass.

@@ -2,7 +2,7 @@
 //! of their spec.
 //!
 //! - Owns: the Pods, claims and ControllerRevisions of StatefulSets of apps.kruise.io, and their status.
-//! - Watches: those StatefulSets, Pods, claims. ControllerRevisions are read when a spec is new, storage classes while
+//! - Watches: those StatefulSets, the names of built-in ones, Pods, claims. ControllerRevisions are read when a spec is new, storage classes while
 //!   claims grow.
 //! - Never: deletes a Pod by force, makes a second Pod of an identity, deletes a claim, touches what another owner
 //!   controls. While the built-in StatefulSet of the same name selects the same Pods it makes, updates and deletes
@@ -20,6 +20,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use k8s_openapi::api::apps::v1::StatefulSet as BuiltIn;
 use kube::{Api, Client, Resource, runtime::watcher::Config};
 use serde_json::Value;
 
@@ -67,8 +68,8 @@ pub const REGISTRATION: Registration = Registration {
         // To own objects with blockOwnerDeletion, where the API server checks that.
         Rule::new(&["apps.kruise.io"], &["statefulsets/finalizers"], &["update"]),
         Rule::new(&["apps"], &["controllerrevisions"], &["get", "list", "create", "patch", "delete"]),
-        // Whether the built-in one of the same name is there.
-        Rule::new(&["apps"], &["statefulsets"], &["get"]),
+        // Whether the built-in one of the same name is there: the watch brings names alone.
+        Rule::new(&["apps"], &["statefulsets"], &["get", "list", "watch"]),
         Rule::new(&[""], &["pods"], &["get", "list", "watch", "create", "patch", "delete"]),
         Rule::new(&[""], &["pods/status", "pods/resize"], &["patch"]),
         Rule::new(&[""], &["persistentvolumeclaims"], &["get", "list", "watch", "create", "patch"]),
@@ -182,12 +183,17 @@ impl Controller {
     }
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
-        let (on_set, on_claim, of_pods, this) = (self.clone(), self.clone(), self.clone(), self.clone());
+        let (on_set, on_built_in, on_claim) = (self.clone(), self.clone(), self.clone());
+        let (of_pods, this) = (self.clone(), self.clone());
+        let built_in: Api<BuiltIn> = self.context.api();
         let sets: Api<Guarded<Packed<StatefulSet>>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
                 wake::workload_changed(&change, &on_set.queue, &on_set.common.memories);
                 wake::status_changed(&change, &on_set.sets, &on_set.queue);
+            })
+            .watch_names(built_in, self.common.built_in(), move |change| {
+                on_built_in.common.built_in_changed(&change, &on_built_in.sets, &on_built_in.queue);
             })
             .watch(self.context.api(), Config::default(), &self.claims, move |change| on_claim.claim_changed(&change))
             .following(&self.context.pods);
@@ -261,7 +267,7 @@ impl Controller {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);
         }
-        if let Some(aside) = self.aside(&job, self.common.max_look_age(key, &job.set.metadata)).await {
+        if let Some(aside) = self.aside(&job).await {
             return self.step_aside(&job, aside).await;
         }
         let mut pass = Pass::default();
@@ -289,17 +295,15 @@ impl Controller {
         let waited = self.waited(&job);
         let classes = classes.as_ref().map_err(|unread| *unread);
         let plan = pass::plan(&self.observed(&job, &resolved, &seen, (classes, &waited), allowed));
-        // The last look for it may be some time ago.
+        // It may have come meanwhile.
         if !plan.is_idle()
-            && let Some(aside) = self.aside(&job, self.common.begin_steps(key, &job.set.metadata)).await
+            && let Some(aside) = self.aside(&job).await
         {
             return self.step_aside(&job, aside).await;
         }
         self.note_growth(&job, &seen, &plan);
         self.report_trouble(&job, &plan);
-        let (is_idle, of) = (plan.is_idle(), (&job.spec.selector, &job.spec.template));
-        let steps = self.carry_out(&job, &resolved, &seen, plan, &mut pass);
-        let left = if is_idle { steps.await } else { self.common.with_looks(key, of, steps).await };
+        let left = self.carry_out(&job, &resolved, &seen, plan, &mut pass).await;
         self.common.report_refusals(&job.key, &job.owner, &mut pass);
         if pass.common.again {
             seen = self.see_again(&job);
@@ -335,7 +339,7 @@ impl Controller {
         let mut plan = pass::plan(&self.observed(job, &resolved, &seen, (Ok(&classes), &waited), None));
         plan.without_revisions();
         if !plan.is_idle()
-            && let Some(aside) = self.aside(job, Duration::ZERO).await
+            && let Some(aside) = self.aside(job).await
         {
             return self.step_aside(job, aside).await;
         }

@@ -110,9 +110,9 @@ impl Controller {
 
     /// Why nothing may be made or deleted: a built-in StatefulSet would make and delete Pods of the same names. Or why
     /// nothing is while Pods begin at `ordinals.start` without its gate.
-    pub(super) async fn aside(&self, job: &Job, max_age: Duration) -> Option<Aside> {
+    pub(super) async fn aside(&self, job: &Job) -> Option<Aside> {
         let of = (&job.spec.selector, &job.spec.template);
-        let aside = self.common.aside(&job.key, of, max_age).await;
+        let aside = self.common.aside(&job.key, of, job.set.metadata.generation).await;
         // Nothing wakes it when those Pods are gone.
         let stalled = |progress| Aside { progress, then: Ok(Requeue::After(ASIDE_PAUSE)) };
         aside.or_else(|| self.start_without_gate(job).map(stalled))

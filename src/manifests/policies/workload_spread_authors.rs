@@ -55,7 +55,7 @@ mod tests {
         let spec = spec();
         let rule = &spec["matchConstraints"]["resourceRules"][0];
         let crd = CRDS.iter().find(|crd| crd.name.starts_with(RESOURCE)).unwrap();
-        for version in (crd.render)().spec.versions {
+        for version in crd.render().spec.versions {
             assert!(
                 rule["apiVersions"].as_array().unwrap().contains(&version.name.as_str().into()),
                 "{}",

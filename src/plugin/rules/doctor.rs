@@ -107,11 +107,9 @@ pub fn server(version: &Fact) -> Finding {
 #[derive(Clone, Debug)]
 pub struct Crd {
     /// `<plural>.<group>`.
-    pub name: String,
-    /// Versions that this release installs.
-    pub wanted: Vec<String>,
-    /// The one of them that objects are stored as.
-    pub stored: String,
+    pub name: &'static str,
+    /// Versions that this release installs. Objects are stored as the first one.
+    pub wanted: &'static [&'static str],
     /// Versions that discovery lists.
     pub served: Result<Vec<String>, Lack>,
     /// The definition.
@@ -123,7 +121,7 @@ pub fn custom_resources(crds: &[Crd]) -> Vec<Finding> {
     const CHECK: &str = "custom resource";
     let apply = "apply the manifests of this release: kubectl apply -k manifests/crds";
     crds.iter()
-        .map(|Crd { name, wanted, stored, served, object }| {
+        .map(|Crd { name, wanted, served, object }| {
             let served = match served {
                 Ok(served) => served,
                 Err(lack) => return unknown(CHECK, &format!("the versions of {name}"), lack),
@@ -131,7 +129,8 @@ pub fn custom_resources(crds: &[Crd]) -> Vec<Finding> {
             if served.is_empty() {
                 return finding(CHECK, Verdict::Fail, format!("{name} is not installed"), apply);
             }
-            let missing: Vec<&str> = wanted.iter().filter(|v| !served.contains(v)).map(String::as_str).collect();
+            let is_missing = |version: &&str| !served.iter().any(|served| served == version);
+            let missing: Vec<&str> = wanted.iter().copied().filter(is_missing).collect();
             if !missing.is_empty() {
                 let text = format!("{name} is served as {}, not as {}", served.join(", "), missing.join(", "));
                 return finding(CHECK, Verdict::Fail, text, apply);
@@ -143,6 +142,7 @@ pub fn custom_resources(crds: &[Crd]) -> Vec<Finding> {
             }
             let ever = object.as_ref().map_or(&[][..], |crd| crd.list("/status/storedVersions"));
             let ever: Vec<&str> = ever.iter().filter_map(Value::as_str).collect();
+            let stored = wanted.first().copied().unwrap_or_default();
             if let Some(reason) = stored_versions::refusal(name, wanted, stored, &ever) {
                 return finding(CHECK, Verdict::Fail, reason, "the roles do not start before this is done");
             }

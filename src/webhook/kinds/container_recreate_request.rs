@@ -14,7 +14,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{GetParams, ListParams},
@@ -32,6 +31,7 @@ use crate::{
         name::{Namespace, ObjectName},
         node::NodeView,
         path,
+        pod::PodObject,
         rbac::Rule,
     },
     runtime::clock,
@@ -167,13 +167,9 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
 
 /// Whether a daemon Pod of ours on a Node is ready; None if that cannot be read.
 async fn daemon_is_ready(context: &Context, node: &str) -> Option<bool> {
-    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &context.namespace);
+    let pods: Api<PodObject> = Api::namespaced(context.client.clone(), &context.namespace);
     match pods.list(&daemons_on(node)).await {
-        Ok(list) => Some(list.items.iter().any(|pod| {
-            let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-            pod.metadata.deletion_timestamp.is_none()
-                && conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
-        })),
+        Ok(list) => Some(list.items.iter().any(|pod| !pod.view.is_deleting() && pod.view.condition_is_true("Ready"))),
         Err(error) => {
             tracing::warn!(%error, node, "the daemon's Pods cannot be read, one is taken to be ready");
             None

@@ -54,18 +54,15 @@ async fn of_a_thousand_pods_only_those_of_the_node_that_comes_are_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_comes_between_passes_does_not_wait_for_a_look_for_the_built_in_daemon_set() {
+async fn a_node_that_comes_gets_no_pod_while_a_built_in_daemon_set_selects_the_same_pods() {
     let world = on_a_hundred_nodes(json!({})).await;
-    lock(&world.server).unreadable.push(BUILT_IN);
-    // The last pass has looked if the look before was fifteen seconds old.
-    tokio::time::advance(Duration::from_secs(14)).await;
-    world.node("new", json!({}));
-    world.controller.node_arrives(&key("new")).await.unwrap();
-    assert_eq!(world.sent().len(), 1);
-    tokio::time::advance(BUILT_IN_PAUSE).await;
-    world.node("next", json!({}));
-    world.controller.node_arrives(&key("next")).await.unwrap();
-    assert_eq!(world.sent(), Vec::<String>::new(), "without a look for half a minute");
+    for (node, built_in, made) in [("x", "other", 1), ("y", "agent", 0)] {
+        world.put_built_in(built_in);
+        world.see_built_in(built_in);
+        world.node(node, json!({}));
+        world.controller.node_arrives(&key(node)).await.unwrap();
+        assert_eq!(world.sent().len(), made, "beside {built_in}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! Updates in place, their hooks, and what they cost.
 
 use super::*;
-use crate::controllers::pod_set::BUILT_IN_PAUSE;
 
 fn image(image: &str) -> Value {
     json!({"template": {"spec": {"containers": [{"name": "main", "image": image, "newField": {"a": [1]}}]}}})
@@ -208,13 +207,7 @@ async fn an_update_that_has_begun_ends_although_its_set_cannot_go_on() {
             "no revision" => refuse(REVISIONS.trim_end_matches('/')),
             "no defaults" => refuse(TRIALS),
             "invalid" => world.put_set(json!({"reserveOrdinals": ["7"]})),
-            _ => {
-                let selects = json!({"selector": {"matchLabels": {"app": "web"}},
-                    "template": {"metadata": {"labels": {"app": "web"}}}});
-                let built_in = json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": selects});
-                lock(&world.server).put(BUILT_IN, built_in);
-                tokio::time::advance(BUILT_IN_PAUSE).await;
-            }
+            _ => world.put_built_in(),
         }
         for _ in 0..3 {
             let _ = world.settle().await;

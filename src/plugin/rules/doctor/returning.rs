@@ -334,7 +334,7 @@ mod tests {
         for kind in KINDS.iter().filter(|kind| kind.group != kruise::GROUP) {
             let Some(definition) = kind.definition else { continue };
             let mut found = BTreeSet::new();
-            for version in json!((definition.render)())["spec"]["versions"].as_array().unwrap() {
+            for version in json!(definition.render())["spec"]["versions"].as_array().unwrap() {
                 paths(&version["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", &mut found);
             }
             for field in found {

@@ -99,13 +99,7 @@ fn bindings_of_our_accounts_that_the_manifests_do_not_have_are_named() {
 fn what_may_not_be_read_is_unknown_in_every_check() {
     let no: Fact = Err(Lack::NotPermitted);
     let gates = FeatureGates::default();
-    let crd = Crd {
-        name: "a.b".into(),
-        wanted: vec![],
-        stored: String::new(),
-        served: Err(Lack::NotPermitted),
-        object: no.clone(),
-    };
+    let crd = Crd { name: "a.b", wanted: &[], served: Err(Lack::NotPermitted), object: no.clone() };
     let mut all = vec![
         endpoints(&no),
         lease(&no, &no, Duration::ZERO),
@@ -141,9 +135,8 @@ fn an_old_server_fails() {
 #[test]
 fn a_resource_has_to_be_served_in_all_its_versions() {
     let crd = |served: &[&str], strategy: &str| Crd {
-        name: "x.y".into(),
-        wanted: vec!["v1alpha1".into(), "v1beta1".into()],
-        stored: "v1alpha1".into(),
+        name: "x.y",
+        wanted: &["v1alpha1", "v1beta1"],
         served: Ok(served.iter().map(|v| (*v).to_owned()).collect()),
         object: Ok(json!({ "spec": { "conversion": { "strategy": strategy } },
             "status": { "storedVersions": if strategy == "Old" { json!(["v1", "v1alpha1"]) } else { json!(["v1beta1"]) } } })),

@@ -1,0 +1,153 @@
+//! An object as the API server sends it, whatever its kind.
+//!
+//! A watch is some 60 kB of program for each type that it brings. Those of JSON all bring this one, and each store decodes what it
+//! keeps.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource,
+    core::{ApiResource, DynamicResourceScope},
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::guarded::identity;
+
+/// An object.
+#[derive(Clone, Debug)]
+pub(super) struct AsSent {
+    metadata: ObjectMeta,
+    /// The whole object.
+    pub(super) object: Value,
+}
+
+impl<'de> Deserialize<'de> for AsSent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        Ok(Self { metadata: identity(&object), object })
+    }
+}
+
+impl Resource for AsSent {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        of.kind.as_str().into()
+    }
+
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        of.group.as_str().into()
+    }
+
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        of.version.as_str().into()
+    }
+
+    fn api_version(of: &ApiResource) -> Cow<'_, str> {
+        of.api_version.as_str().into()
+    }
+
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        of.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// The same resource, with its objects as they are sent, or with their metadata. `kind` is for people.
+pub(super) fn as_sent<K, S>(api: Api<K>, kind: &str) -> Api<S>
+where
+    K: Resource,
+    S: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+{
+    let (resource, namespace) = resource(api.resource_url(), kind);
+    match namespace {
+        Some(namespace) => Api::namespaced_with(api.into_client(), &namespace, &resource),
+        None => Api::all_with(api.into_client(), &resource),
+    }
+}
+
+/// The resource and the namespace of a path, as kube makes them of both.
+fn resource(path: &str, kind: &str) -> (ApiResource, Option<String>) {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let (group, rest) = match parts.as_slice() {
+        ["apis", group, rest @ ..] => (*group, rest),
+        rest => ("", rest.get(1..).unwrap_or_default()),
+    };
+    let (version, rest) = rest.split_first().map_or(("", rest), |(version, rest)| (*version, rest));
+    let (namespace, plural) = match rest {
+        ["namespaces", namespace, plural] => (Some((*namespace).to_owned()), *plural),
+        rest => (None, rest.first().copied().unwrap_or_default()),
+    };
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let resource = ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version,
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    };
+    (resource, namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::{
+        apps::v1::DaemonSet,
+        core::v1::{ConfigMap, Namespace},
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::fake_api;
+
+    #[tokio::test]
+    async fn the_paths_are_those_of_the_typed_resource() {
+        let client = fake_api::answering_some(|_, _| None);
+        fn same<K: Resource<DynamicType = ()>>(api: Api<K>) -> String {
+            let path = api.resource_url().to_owned();
+            let sent: Api<AsSent> = as_sent(api, &K::kind(&()));
+            assert_eq!(sent.resource_url(), path);
+            path
+        }
+        let paths = [
+            same::<ConfigMap>(Api::all(client.clone())),
+            same::<ConfigMap>(Api::namespaced(client.clone(), "shop")),
+            same::<Namespace>(Api::all(client.clone())),
+            same::<DaemonSet>(Api::all(client.clone())),
+            same::<DaemonSet>(Api::namespaced(client, "namespaces")),
+        ];
+        assert_eq!(
+            paths,
+            [
+                "/api/v1/configmaps",
+                "/api/v1/namespaces/shop/configmaps",
+                "/api/v1/namespaces",
+                "/apis/apps/v1/daemonsets",
+                "/apis/apps/v1/namespaces/namespaces/daemonsets"
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_of_an_object_is_lost() {
+        let object = json!({"metadata": {"name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1", "labels": "none"},
+            "newField": [1]});
+        let sent: AsSent = serde_json::from_value(object.clone()).unwrap();
+        let meta = sent.meta();
+        assert_eq!(
+            (meta.name.as_deref(), meta.namespace.as_deref(), meta.uid.as_deref()),
+            (Some("a"), Some("b"), Some("c"))
+        );
+        assert_eq!(sent.object, object);
+    }
+}
