@@ -15,6 +15,10 @@ use serde_json::Value;
 use super::{lifecycle::Lifecycle, stateful_set::StatefulSetCondition};
 use crate::{anything, rules::selector_stays};
 
+/// With another number, stored while admission is away, the whole DaemonSet could not be read, and would be as if it were not
+/// there.
+const OF_32_BITS: &str = "type(self) == string || (self >= -2147483648 && self <= 2147483647)";
+
 /// What a DaemonSet should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -56,6 +60,7 @@ pub struct DaemonSetSpec {
     /// How many Pods are created, deleted or updated in one go at most: a number, or a percentage of the nodes that are to
     /// have a Pod, rounded down, at least 1. Default 250.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new(OF_32_BITS).message("spec.burstReplicas: want a number of up to 32 bits, or a percentage"))]
     pub burst_replicas: Option<IntOrString>,
     /// How many revisions that no Pod has are kept. Default 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,30 +96,33 @@ pub struct DaemonSetUpdateStrategy {
 }
 
 /// How a rolling update of a DaemonSet is done.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, KubeSchema, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RollingUpdateDaemonSet {
     /// Standard (the default): another Pod takes the place of the old one. InPlaceIfPossible: in place where that is possible.
     /// Surging, of older releases, is stored as Standard with maxSurge.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rolling_update_type: String,
     /// How many nodes may be without an available Pod during an update: a number, or a percentage of the nodes that are to
     /// have a Pod, rounded up. Default 1, or 0 if maxSurge is given.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new(OF_32_BITS).message("spec.updateStrategy.rollingUpdate.maxUnavailable: want a number of up to 32 bits, or a percentage"))]
     pub max_unavailable: Option<IntOrString>,
     /// On how many nodes an old and a new Pod may run side by side during an update: a number, or a percentage rounded up.
     /// Exactly one of maxUnavailable and maxSurge is not 0. Default 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new(OF_32_BITS).message("spec.updateStrategy.rollingUpdate.maxSurge: want a number of up to 32 bits, or a percentage"))]
     pub max_surge: Option<IntOrString>,
     /// Only Pods on nodes with these labels are updated.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// On how many nodes Pods are kept on the old revision: a number, or a percentage of the nodes that are to have a Pod,
     /// rounded down. Default 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new(OF_32_BITS).message("spec.updateStrategy.rollingUpdate.partition: want a number of up to 32 bits, or a percentage"))]
     pub partition: Option<IntOrString>,
     /// true: no Pod is updated. Pods are created and removed all the same.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
 
@@ -209,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_that_of_4_1() {
-        let rendered = json!(crate::daemon_sets());
+        let rendered = json!(crate::definitions::daemon_sets());
         let versions = rendered["spec"]["versions"].as_array().unwrap();
         let [stored, served] = versions.as_slice() else { panic!("{} versions", versions.len()) };
         for (version, name, storage) in [(stored, "v1beta1", true), (served, "v1alpha1", false)] {
@@ -247,8 +255,29 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_cannot_be_read_is_refused_wherever_a_share_is_wanted() {
+        for version in json!(crate::definitions::daemon_sets())["spec"]["versions"].as_array().unwrap() {
+            let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+            let rolling = &spec["updateStrategy"]["properties"]["rollingUpdate"]["properties"];
+            let all =
+                [("burstReplicas", spec), ("maxUnavailable", rolling), ("maxSurge", rolling), ("partition", rolling)];
+            for (name, of) in all {
+                assert_eq!(of[name]["x-kubernetes-int-or-string"], true, "{name}");
+                let [rule] = of[name]["x-kubernetes-validations"].as_array().unwrap().as_slice() else {
+                    panic!("{name}")
+                };
+                assert_eq!(rule["rule"], OF_32_BITS, "{name}");
+                assert!(rule["message"].as_str().unwrap().contains(&format!("{name}: ")), "{rule}");
+            }
+        }
+        let read = |number: i64| serde_json::from_value::<RollingUpdateDaemonSet>(json!({"partition": number}));
+        assert!(read(2_147_483_647).is_ok() && read(-2_147_483_648).is_ok());
+        assert!(read(2_147_483_648).is_err() && read(-2_147_483_649).is_err(), "the rule is needed");
+    }
+
+    #[test]
     fn edge_40_the_selector_cannot_be_changed() {
-        for version in json!(crate::daemon_sets())["spec"]["versions"].as_array().unwrap() {
+        for version in json!(crate::definitions::daemon_sets())["spec"]["versions"].as_array().unwrap() {
             let selector = &version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["selector"];
             assert_eq!(selector["x-kubernetes-validations"][0]["rule"], selector_stays(""));
         }

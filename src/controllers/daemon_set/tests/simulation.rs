@@ -926,7 +926,10 @@ impl Model for Promises {
         ask(now.status["observedGeneration"] == now.generation, "the status is about an older spec".into());
         let conditions = now.status["conditions"].as_array().into_iter().flatten();
         let is_ready = conditions.clone().any(|c| c["type"] == "Ready" && c["status"] == "True");
-        ask(is_ready, format!("Ready: {:?}", conditions.collect::<Vec<_>>()));
+        // A mark waits for a node that takes no new Pods, and the set says so.
+        let repels = |name: &String| now.nodes.get(name).is_some_and(|machine| machine.taint == Some("NoSchedule"));
+        let waits = now.pods.iter().any(|pod| pod.is_marked && pod.is_live() && repels(&pod.node));
+        ask(is_ready || waits, format!("Ready: {:?}", conditions.collect::<Vec<_>>()));
         missing
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         pod_order::{Base, PodOrder, Priority},
         rollout,
     },
-    k8s::int_or_percent::IntOrPercent,
+    k8s::{int_or_percent::IntOrPercent, pod::Labels, selector::Selector},
 };
 
 /// `revisionHistoryLimit`, where the spec says nothing.
@@ -36,6 +36,8 @@ pub struct Spec {
     pub selector: LabelSelector,
     /// `spec.template`, as it is stored.
     pub template: Value,
+    /// Whether Pods of the template would stay its Pods.
+    is_selected: Result<(), Invalid>,
     /// `spec.volumeClaimTemplates`, as they are stored.
     pub claim_templates: Vec<Value>,
     /// `scaleStrategy.podsToDelete`.
@@ -79,6 +81,7 @@ impl Spec {
             replicas,
             selector: spec.selector.clone(),
             template: spec.template.clone(),
+            is_selected: is_selected(&spec.selector, &spec.template),
             claim_templates: claims::templates(spec.volume_claim_templates.as_ref()).to_vec(),
             pods_to_delete: scale.pods_to_delete.clone(),
             reuses_claims: !scale.disable_pvc_reuse,
@@ -125,8 +128,9 @@ impl Spec {
     /// What it asks for, in numbers.
     ///
     /// # Errors
-    /// A number that cannot be read.
+    /// A number that cannot be read, or a template whose Pods would be none of its own.
     pub fn wanted(&self, rolls_back: bool, excludes_preparing_delete: bool) -> Result<Wanted, Invalid> {
+        self.is_selected.clone()?;
         let (max_unavailable, max_surge) = self.limits(self.is_paused)?;
         Ok(Wanted {
             replicas: self.replicas,
@@ -138,6 +142,22 @@ impl Spec {
             excludes_preparing_delete,
         })
     }
+}
+
+/// The selector has to match the labels of a template: else each Pod would be let go of as soon as it is made or updated, and
+/// another one made in its place, without end. With an empty selector no Pod is let go of.
+fn is_selected(selector: &LabelSelector, template: &Value) -> Result<(), Invalid> {
+    let Ok(wanted) = Selector::of(selector) else { return Ok(()) };
+    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
+    if wanted.matches(&labels) {
+        return Ok(());
+    }
+    let keys = wanted.keys();
+    let looked_at = labels.iter().filter(|(key, _)| keys.contains(key));
+    let shown: Vec<String> = looked_at.map(|(key, value)| format!("{key}={value}")).collect();
+    let why = format!("{:?} is not matched by spec.selector; want labels that it matches", shown.join(","));
+    Err(Invalid(format!("spec.template.metadata.labels: {why}")))
 }
 
 fn kept_old(strategy: &UpdateStrategy, replicas: i32) -> Result<i32, Invalid> {
@@ -224,6 +244,20 @@ mod tests {
         let spec = read(json!({"updateStrategy": {"priorityStrategy": priority}}));
         assert!(named(spec.order.clone().err(), "weightPriority[0].matchSelector"));
         assert!(spec.wanted(false, false).is_ok());
+    }
+
+    #[test]
+    fn no_pod_is_made_or_updated_by_a_template_that_the_selector_does_not_match() {
+        let with = |labels: Value| {
+            let selector = json!({"matchLabels": {"app": "web"}});
+            let spec = read(json!({"selector": selector, "template": {"metadata": {"labels": labels}}}));
+            spec.wanted(false, false).map(|_| ())
+        };
+        assert_eq!(with(json!({"app": "web", "tier": "a"})), Ok(()));
+        for (labels, shown) in [(json!({"app": "db", "tier": "a"}), "app=db"), (json!({}), "")] {
+            let why = format!("{shown:?} is not matched by spec.selector; want labels that it matches");
+            assert_eq!(with(labels), Err(Invalid(format!("spec.template.metadata.labels: {why}"))));
+        }
     }
 
     #[test]

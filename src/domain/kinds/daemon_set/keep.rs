@@ -137,8 +137,9 @@ fn create(observed: &Observed<'_>, slots: &[Slot<'_>], mut missing: Vec<&Slot<'_
     let mut most = missing.len();
     if observed.spec.partitioned_scaling && observed.spec.is_rolling && numbers.partition > 0 {
         let desired = slots.iter().filter(|slot| slot.node.counts());
-        let (all, new) = desired
-            .fold((0, 0), |(all, new), slot| (all + 1_usize, new + usize::from(slot.live().any(|pod| pod.is_new))));
+        // One that has ended or is going has its place: else the next node would get one that ends too.
+        let has_new = |slot: &Slot<'_>| usize::from(slot.pods.iter().any(|pod| pod.is_new));
+        let (all, new) = desired.fold((0, 0), |(all, new), slot| (all + 1_usize, new + has_new(slot)));
         let kept = usize::try_from(numbers.partition).unwrap_or(0).min(all);
         most = most.min(all.saturating_sub(new + kept));
         plan.is_held |= most < missing.len();

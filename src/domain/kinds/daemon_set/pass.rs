@@ -42,6 +42,15 @@ pub fn plan(observed: &Observed<'_>) -> Plan {
         // What is missing is made all the same, unless its number depends on how many Pods are updated.
         plan.actions.retain(|action| !observed.spec.partitioned_scaling || !matches!(action, Action::Create { .. }));
     }
+    // Its node would have none: it stays, and whoever has marked it hears why.
+    for slot in slots.iter().filter(|slot| slot.node.fit.should_continue && !slot.node.counts()) {
+        if let Some(pod) = slot.live().find(|pod| pod.is_specified) {
+            let (name, node) = (&pod.name, &slot.node.name);
+            plan.wait("NodeRepelsPods", || {
+                format!("Pod {name} is marked to be deleted, and is replaced when no taint keeps new Pods from its node {node}")
+            });
+        }
+    }
     plan
 }
 

@@ -31,8 +31,8 @@ use crate::{
     k8s::time::{Now, sooner},
 };
 
-/// A Pod is not suspected if its node becomes NotReady later than this, plus minReadySeconds, after the Pod was created or
-/// updated.
+/// A Pod is not suspected if its node becomes NotReady later than this, plus minReadySeconds and the grace period of updates in
+/// place, after the Pod was created or its update began.
 const SUSPECT_SECONDS: i64 = 600;
 
 /// What a pass looks at.
@@ -78,10 +78,11 @@ pub struct Outage {
 }
 
 /// When a node stopped being Ready. The first two can be told only when that is seen first: later its Pod has gone, or
-/// was made or updated since.
+/// was made or updated since. What a manager that starts anew cannot tell counts as the second one: else the node would give its
+/// place away to the next template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Came {
-    /// Before its Pod was replaced or updated.
+    /// Before its Pod was replaced or updated. A Pod that is made or updated there says so.
     Before,
     /// While that was done, or so soon after that it may be the cause.
     Meanwhile,
@@ -96,7 +97,7 @@ pub enum Action {
     Create {
         /// The node.
         node: String,
-        /// Since when the node was not Ready before its old Pod went, in seconds: the new Pod remembers it.
+        /// Since when the node was not Ready before its old Pod went, in seconds: the new Pod says so.
         not_ready_since: Option<i64>,
     },
     /// Give a Pod the hash of the revision that it is on by its template.
@@ -296,33 +297,53 @@ impl<'a> Slot<'a> {
         let at = self.node.not_ready_since.filter(|_| observed.spec.has_own_limits())?;
         let since = at.as_second();
         let known = observed.outages.get(&self.node.name).filter(|known| known.since == since).map(|known| known.came);
-        let is_going = !self.pods.is_empty() && self.live().next().is_none();
         let came = match known {
             Some(came @ (Came::Before | Came::Meanwhile)) => came,
-            _ if self.may_have_broken_it(observed.spec, since) => Came::Meanwhile,
-            _ if self.came_first(observed, at) => Came::Before,
-            None if is_going => Came::Meanwhile,
+            _ if self.may_have_broken_it(observed.spec, since, known) => Came::Meanwhile,
+            _ if self.came_first(observed, at, known) => Came::Before,
+            None if self.next().is_none_or(|pod| !pod.is_unchanged_since(since)) => Came::Meanwhile,
             _ => Came::Later,
         };
         Some(Outage { since, came })
     }
 
+    /// The new Pod, or the old one while there is none.
+    fn next(&self) -> Option<&'a Pod> {
+        self.new.or(self.old)
+    }
+
+    /// Whether a Pod says that it was made or updated in the outage that lasts since then, in seconds. Of one that was seen to
+    /// begin, and is looked at for the first time, no Pod can say that: it speaks of an earlier one, maybe by another clock.
+    fn says_so(&self, pod: &Pod, since: i64, known: Option<Came>) -> bool {
+        (known.is_some() || !self.node.saw_outage_begin) && pod.was_made_in_outage(since)
+    }
+
     /// Whether the node was lost before its Pod was replaced or updated, as far as can be told by what is there now.
-    fn came_first(&self, observed: &Observed<'_>, since: Timestamp) -> bool {
-        let seconds = since.as_second();
+    /// `known`: an earlier pass has seen it lost after that, for what may be another template.
+    ///
+    /// Clocks differ: that the node seems to have been lost before its Pod was made or updated says nothing by itself.
+    fn came_first(&self, observed: &Observed<'_>, since: Timestamp, known: Option<Came>) -> bool {
+        let (seconds, is_known) = (since.as_second(), known.is_some());
         let is_older = observed.update_since.is_some_and(|update| since < update);
-        match (self.new, self.old) {
-            (Some(new), _) => {
-                // One that was made since then has a label if the node had come first.
-                let was_there = new.created.is_none_or(|created| created.as_second() <= seconds);
-                is_older && was_there
-                    || new.was_made_in_outage(seconds)
-                    || new.updated_at.is_some_and(|begun| seconds <= begun.as_second())
+        let Some(pod) = self.next() else {
+            // It joins, and has not had one: it was not seen to be Ready before, nor is there a template since that may have
+            // deleted the Pod of an earlier one.
+            let is_younger = observed.update_since.is_none_or(|update| since > update);
+            let is_first = self.node.is_joining && !self.node.saw_outage_begin;
+            let joins = is_first && is_younger && self.pods.is_empty();
+            // Or it was lost before there was a template that could have been the cause.
+            return joins || observed.spec.created.is_some_and(|made| since < made) || is_known && is_older;
+        };
+        if self.says_so(pod, seconds, known) {
+            return true;
+        }
+        match pod.is_old() {
+            false => is_older && pod.was_there(seconds),
+            true => {
+                // One to which that was announced has been taken already.
+                let is_taken = pod.is_announced() || pod.is_specified && pod.is_new;
+                (is_known || pod.is_unchanged_since(seconds)) && (is_older || !is_taken)
             }
-            // One to which that was announced has been taken already.
-            (None, Some(old)) => is_older || !old.is_announced() && (!old.is_specified || !old.is_new),
-            // It joins, and has not had one.
-            (None, None) => is_older || self.node.is_joining && self.pods.is_empty(),
         }
     }
 
@@ -330,17 +351,15 @@ impl<'a> Slot<'a> {
     /// because of it, so that the next template too has to count it. The outage may have begun before the time that is known:
     /// a manager that starts anew sees only when the node's condition changed last, from False to Unknown or back. So a Pod
     /// that has not worked for longer than that is held against the node too.
-    fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64) -> bool {
-        let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds);
+    fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64, known: Option<Came>) -> bool {
+        let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds) + spec.rolling.grace_seconds;
         let earliest = |pod: &Pod| match pod.unready_since {
             Some(unready) if !self.node.saw_outage_begin => unready.as_second().min(not_ready_since),
             _ => not_ready_since,
         };
-        let is_suspect = |pod: &Pod| {
-            let begun = [pod.created, pod.updated_at].into_iter().flatten().max().map(Timestamp::as_second);
-            begun.is_some_and(|begun| begun <= not_ready_since && earliest(pod) - begun <= suspect)
-        };
-        self.pods.iter().any(|pod| !pod.was_made_in_outage(not_ready_since) && is_suspect(pod))
+        let is_suspect =
+            |pod: &Pod| pod.begun().is_some_and(|begun| begun <= not_ready_since && earliest(pod) - begun <= suspect);
+        self.pods.iter().any(|pod| !self.says_so(pod, not_ready_since, known) && is_suspect(pod))
     }
 }
 

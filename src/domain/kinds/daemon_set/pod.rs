@@ -135,7 +135,7 @@ pub struct Pod {
     pub unreadable: Option<String>,
     /// When its last update in place began, whether it is done or not.
     pub updated_at: Option<Timestamp>,
-    /// Since when its node was not Ready when it was made, in seconds.
+    /// Since when its node was not Ready when it was made or updated in place, in seconds, if the node was lost before that.
     pub made_not_ready: Option<i64>,
     /// Since when its condition Ready is not True, if it has one.
     pub unready_since: Option<Timestamp>,
@@ -198,8 +198,24 @@ impl Pod {
         available::is_serving(&self.state, self.is_live(), self.until_available)
     }
 
-    /// Whether it was made in the outage of its node that is known to last since then, in seconds. The outage may have begun
-    /// before. A Pod that kubelet has not touched proves that the node was not back in between.
+    /// When it was made, or its last update in place began, in seconds.
+    pub fn begun(&self) -> Option<i64> {
+        [self.created, self.updated_at].into_iter().flatten().max().map(Timestamp::as_second)
+    }
+
+    /// Whether it was there then, in seconds, and has not been updated in place since.
+    pub fn was_there(&self, then: i64) -> bool {
+        self.begun().is_none_or(|begun| begun <= then)
+    }
+
+    /// The same of one to which nothing has been announced either: nobody knows when that was.
+    pub fn is_unchanged_since(&self, then: i64) -> bool {
+        self.was_there(then) && !self.is_announced()
+    }
+
+    /// Whether it was made or updated in place in the outage of its node that is known to last since then, in seconds, and the
+    /// node was lost before that. The outage may have begun before. A Pod that kubelet has not touched proves that the node was
+    /// not back in between.
     pub fn was_made_in_outage(&self, since: i64) -> bool {
         self.made_not_ready.is_some_and(|then| then >= since || self.is_untouched)
     }

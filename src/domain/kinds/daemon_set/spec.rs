@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
 use serde_json::Value;
 
@@ -45,6 +46,8 @@ pub struct Spec {
     pub name: String,
     /// UID of the set.
     pub uid: String,
+    /// When the set was created, if it is known.
+    pub created: Option<Timestamp>,
     /// `spec.selector`.
     pub selector: LabelSelector,
     /// `spec.template`, as it is stored.
@@ -125,6 +128,9 @@ impl Spec {
         if let Some((field, why)) = wrong_about_nodes(&spec.template, strategy.rolling_update.as_ref()) {
             return Err(Invalid(format!("{field}: {why}")));
         }
+        if let Some(why) = not_selected(&spec.selector, &spec.template) {
+            return Err(Invalid(format!("spec.template.metadata.labels: {why}")));
+        }
         let mut rolling = Rolling::of(&strategy.rolling_update.clone().unwrap_or_default())?;
         rolling.grace_seconds = grace_seconds(annotation(labels::IN_PLACE_GRACE_SECONDS))
             .map_err(invalid(labels::IN_PLACE_GRACE_SECONDS))?;
@@ -133,6 +139,7 @@ impl Spec {
         Ok(Self {
             name: set.metadata.name.clone().unwrap_or_default(),
             uid: set.metadata.uid.clone().unwrap_or_default(),
+            created: set.metadata.creation_timestamp.as_ref().map(|created| created.0),
             selector: spec.selector.clone(),
             placement: tolerations::placement(&spec.template),
             template: spec.template.clone(),
@@ -209,6 +216,21 @@ fn wrong_about_nodes(template: &Value, rolling: Option<&RollingUpdateDaemonSet>)
     let requirements = selector.and_then(|selector| selector.match_expressions.as_ref()).map_or(0, Vec::len);
     let excess = placement::excess(template).or_else(|| excess_of_selector(requirements));
     excess.or_else(|| placement::unreadable(template))
+}
+
+/// Why a template is refused whose labels the selector does not match, if it does not: each Pod would be let go of as soon as it
+/// is made, and another one made in its place, without end. An empty selector is refused elsewhere.
+fn not_selected(selector: &LabelSelector, template: &Value) -> Option<String> {
+    let wanted = Selector::of(selector).ok().filter(|wanted| !wanted.is_empty())?;
+    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
+    if wanted.matches(&labels) {
+        return None;
+    }
+    let keys = wanted.keys();
+    let looked_at = labels.iter().filter(|(key, _)| keys.contains(key));
+    let shown: Vec<String> = looked_at.map(|(key, value)| format!("{key}={value}")).collect();
+    Some(format!("{:?} is not matched by spec.selector; want labels that it matches", shown.join(",")))
 }
 
 /// Why `rollingUpdate.selector` with so many requirements is refused, if it is: the field, and why.
@@ -446,6 +468,30 @@ mod tests {
             message.starts_with("spec.updateStrategy.rollingUpdate.selector.matchExpressions: it has 1001"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_template_that_the_selector_does_not_match_is_refused_and_an_empty_selector_elsewhere() {
+        let with = |selector: Value, labels: Value| {
+            let mut object = object(json!({}));
+            object["spec"]["selector"] = selector;
+            object["spec"]["template"] = json!({"metadata": {"labels": labels}});
+            read(object).map(|_| ())
+        };
+        let agent = json!({"matchLabels": {"app": "agent"}});
+        assert_eq!(with(agent.clone(), json!({"app": "agent", "tier": "a"})), Ok(()));
+        assert_eq!(with(json!({}), json!({"app": "agent"})), Ok(()), "nothing is done with one that selects all Pods");
+        let exists = json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]});
+        for (selector, labels, shown) in [
+            (agent.clone(), json!({"app": "web", "tier": "a"}), "app=web"),
+            (agent.clone(), json!(null), ""),
+            (agent, json!({"app": 1}), ""),
+            (exists, json!({"app": "agent"}), ""),
+        ] {
+            let why = format!("{shown:?} is not matched by spec.selector; want labels that it matches");
+            let want = Err(Invalid(format!("spec.template.metadata.labels: {why}")));
+            assert_eq!(with(selector.clone(), labels.clone()), want, "{selector} {labels}");
+        }
     }
 
     #[test]

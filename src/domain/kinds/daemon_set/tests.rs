@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     make,
     pass::plan,
-    plan::{Came, Observed, Outage, Turn, not_begun_at},
+    plan::{Action, Came, Observed, Outage, Turn, not_begun_at},
     pod::{Newest, Node, Pod},
     spec::Spec,
     status,
@@ -15,7 +15,7 @@ use crate::{
     api::{apps::daemon_set::DaemonSet, labels},
     domain::{
         pod::{inplace::Allowed, lifecycle::State},
-        workload::{owner::OwnerRef, revisions::KnownRevision, status::Progress},
+        workload::{owner::OwnerRef, revisions::KnownRevision, status::Progress, steps::PodAction},
     },
     k8s::{node::NodeView, pod::PodView, revision},
 };
@@ -136,7 +136,7 @@ fn edge_35_a_failed_pod_is_replaced_after_its_pause_and_stalls_no_other_node() {
     let mut besides = Besides::default();
     let first = observing(&spec, &all, &pods, &besides, plan);
     assert_eq!(texts(first.clone()), ["delete p-a"]);
-    assert!(matches!(&first.actions[0], super::plan::Action::Delete { failed_on: Some(node), .. } if node == "a"));
+    assert!(matches!(&first.actions[0], Action::Delete { failed_on: Some(node), .. } if node == "a"));
     besides.failures.note("a", at(0).mono);
     let held = observing(&spec, &all, &pods, &besides, plan);
     assert_eq!(held.look, Some(std::time::Duration::from_secs(1)));
@@ -156,6 +156,34 @@ fn shortfall_10_2_32_a_failed_pod_in_its_pause_gets_no_further_pod_beside_it() {
     assert_eq!(texts(observing(&spec, &all, &beside_an_old_one, &besides, plan)), NONE);
     besides.now = 1;
     assert_eq!(texts(observing(&spec, &all, &beside_an_old_one, &besides, plan)), ["delete p-a"]);
+}
+
+#[test]
+fn with_a_surge_a_new_pod_that_has_ended_keeps_its_place_so_that_no_other_node_gets_one_that_ends() {
+    let all = nodes(&["a", "b", "c"]);
+    let pods = [old("a"), old("b"), old("c"), failed(pod("c"))];
+    let mut held = Besides::default();
+    held.failures.note("c", at(0).mono);
+    for (fields, want) in [
+        (json!({"maxSurge": 1}), vec![]),
+        (json!({"maxSurge": 1, "strict": true}), vec![]),
+        (json!({"maxSurge": 3, "perZone": 1}), vec![]),
+        (json!({"maxSurge": 2}), vec!["create b"]),
+    ] {
+        assert_eq!(texts(observing(&spec(fields.clone()), &all, &pods, &held, plan)), want, "{fields}");
+    }
+    assert_eq!(of(json!({"maxSurge": 1}), &all, &pods), ["delete p-c"], "its pause is over");
+    let going = [old("a"), old("b"), old("c"), terminating(failed(pod("c")))];
+    assert_eq!(of(json!({"maxSurge": 1}), &all, &going), ["create c"], "the same node tries again");
+    let earlier = Pod { is_new: false, hash: "between".into(), ..failed(pod("c")) };
+    let pods = [old("a"), old("b"), old("c"), earlier];
+    assert_eq!(texts(observing(&spec(json!({"maxSurge": 1})), &all, &pods, &held, plan)), ["create b"], "no new one");
+    // On nodes that were lost before it is the same for these alone.
+    let long = |name: &str| Pod { created: Some(time(-10_000)), ..unready(old(name)) };
+    let ended = Pod { made_not_ready: Some(time(0).as_second()), ..failed(pod("c")) };
+    let lost = [down("b", 0), down("c", 0)];
+    let strict = spec(json!({"strict": true, "maxSurge": 1}));
+    assert_eq!(texts(observing(&strict, &lost, &[long("b"), long("c"), ended], &held, plan)), NONE);
 }
 
 #[test]
@@ -388,6 +416,47 @@ fn paused_stops_updates_and_nothing_else() {
 }
 
 #[test]
+fn a_pause_keeps_no_pod_out_of_service_that_its_hook_has_let_go_of() {
+    let all = nodes(&["a", "b", "c"]);
+    let paused = |hook: &str, way: &str| {
+        let mut fields = hooked(&[hook]);
+        fields["lifecycle"][hook]["markPodNotReady"] = true.into();
+        fields["paused"] = true.into();
+        fields["rollingUpdateType"] = way.into();
+        fields
+    };
+    let about = |fields: Value, state: State| {
+        let pods = [old("a"), in_state(held(old("b")), state.clone()), in_state(old("c"), state)];
+        of(fields, &all, &pods)
+    };
+    assert_eq!(about(paused("preDelete", "Standard"), State::PreparingDelete), ["delete o-c"], "a is not begun with");
+    let in_place = paused("inPlaceUpdate", "InPlaceIfPossible");
+    assert_eq!(about(in_place, State::PreparingUpdate), ["update o-c main=i:2"]);
+    let mut surge = paused("preDelete", "Standard");
+    surge["maxSurge"] = 3.into();
+    assert_eq!(about(surge, State::PreparingDelete), ["create c"], "it had lost the Pod that was to follow");
+    let mut kept = paused("preDelete", "Standard");
+    kept["partition"] = 3.into();
+    assert_eq!(about(kept, State::PreparingDelete), ["delete o-c"], "this hook's deletions are final");
+}
+
+#[test]
+fn a_mark_on_a_node_that_takes_no_new_pods_is_waited_for_in_words() {
+    let all = [tainted("a"), node("b")];
+    let marked = [specified(pod("a")), pod("b")];
+    let message = "Pod p-a is marked to be deleted, and is replaced when no taint keeps new Pods from its node a";
+    for fields in [json!({}), json!({"maxSurge": 1}), json!({"onDelete": true}), json!({"strict": true})] {
+        let plan = planned(&spec(fields.clone()), &all, &marked);
+        let wait = plan.wait.clone().unwrap();
+        assert_eq!((wait.reason, wait.message.as_str()), ("NodeRepelsPods", message), "{fields}");
+        assert_eq!(texts(plan), NONE, "{fields}: the node would have none");
+    }
+    assert_eq!(planned(&spec(json!({})), &all, &[pod("a"), pod("b")]).wait, None);
+    let other = planned(&spec(json!({})), &all, &[specified(pod("a")), unready(pod("b"))]).wait.unwrap();
+    assert_eq!(other.reason, "PodNotReady", "what the set needs for itself goes first");
+}
+
+#[test]
 fn shortfall_10_2_36_marked_pods_are_replaced_within_the_limit_whatever_the_strategy() {
     let all = nodes(&["a", "b", "c"]);
     let pods = [specified(pod("a")), specified(pod("b")), pod("c")];
@@ -531,6 +600,18 @@ fn shortfall_10_2_28_partitioned_scaling_creates_as_far_as_the_partition_goes() 
 }
 
 #[test]
+fn with_partitioned_scaling_a_canary_that_has_ended_is_followed_by_none_on_the_next_node() {
+    let all = nodes(&["a", "b", "c"]);
+    let canary = spec(json!({"partitionedScaling": true, "partition": 2}));
+    let mut besides = Besides::default();
+    besides.failures.note("a", at(0).mono);
+    assert_eq!(texts(observing(&canary, &all, &[failed(pod("a"))], &besides, plan)), NONE);
+    assert_eq!(texts(planned(&canary, &all, &[failed(pod("a"))])), ["delete p-a"]);
+    assert_eq!(texts(planned(&canary, &all, &[terminating(failed(pod("a")))])), NONE, "it has not gone yet");
+    assert_eq!(texts(planned(&canary, &all, &[])), ["create a"]);
+}
+
+#[test]
 fn a_burst_limits_what_one_pass_does() {
     let all = nodes(&["a", "b", "c", "d"]);
     let cut = planned(&spec(json!({"burstReplicas": 3})), &all, &[]);
@@ -576,7 +657,7 @@ fn strict_a_node_that_was_lost_before_holds_no_slot_and_waits_for_all_others() {
     let remembering = Besides { outages: plan.outages, ..Besides::default() };
     let made = observing(&spec(strict.clone()), &lost, &[pod("b"), pod("c")], &remembering, super::pass::plan);
     assert!(
-        matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: Some(_), .. }),
+        matches!(&made.actions[0], Action::Create { not_ready_since: Some(_), .. }),
         "the Pod that is made there says so"
     );
     let replaced = Pod { made_not_ready: Some(time(0).as_second()), ..unready(pod("a")) };
@@ -615,7 +696,7 @@ fn strict_a_node_that_a_template_has_broken_keeps_its_slot_while_the_next_one_re
     assert_eq!(texts(first), ["delete o-a"]);
     let later = |pods: &[Pod]| observing(&strict, &lost, pods, &besides, plan);
     let made = later(&[old("b")]);
-    assert!(matches!(&made.actions[0], super::plan::Action::Create { not_ready_since: None, .. }));
+    assert!(matches!(&made.actions[0], Action::Create { not_ready_since: None, .. }));
     assert_eq!(texts(made), ["create a"], "its Pod has gone");
     let updated = Pod { updated_at: Some(time(0)), created: Some(time(-10_000)), ..unready(pod("a")) };
     assert_eq!(texts(later(&[updated, old("b")])), NONE, "updated in place");
@@ -639,9 +720,9 @@ fn strict_a_manager_that_starts_anew_and_sees_only_the_last_change_of_an_outage_
     assert_eq!(first(-9000, Some(-8000)), "update o-b main=i:2", "it had worked for longer than ten minutes");
     assert_eq!(first(-9000, Some(-50)), "update o-b main=i:2");
     assert_eq!(first(-9000, None), "update o-b main=i:2");
-    // Lost first, then updated.
+    // Lost first, then updated: maybe by a template that came after the one that broke it.
     let updated = Pod { updated_at: Some(time(6)), unready_since: Some(time(-90)), ..unready(pod("a")) };
-    assert_eq!(texts(planned(&strict, &[down("a", 5), node("b")], &[updated, old("b")])), ["update o-b main=i:2"]);
+    assert_eq!(texts(planned(&strict, &[down("a", 5), node("b")], &[updated, old("b")])), NONE);
 }
 
 #[test]
@@ -713,7 +794,118 @@ fn strict_a_node_that_is_lost_after_its_pod_was_replaced_keeps_its_slot() {
     assert_eq!(of(strict.clone(), &lost, &[old("b")]), ["create a"], "and so does one that has no Pod now");
     let begun = |second: i64| Pod { updated_at: Some(time(second)), ..unready(pod("a")) };
     assert_eq!(of(strict.clone(), &lost, &[begun(4), old("b")]), NONE, "updated in place, then lost");
-    assert_eq!(of(strict, &lost, &[begun(6), old("b")]), ["delete o-b"], "lost, then updated in place");
+    assert_eq!(
+        of(strict.clone(), &lost, &[begun(6), old("b")]),
+        NONE,
+        "by another clock, or lost for another template"
+    );
+    let noted = Pod { made_not_ready: Some(time(5).as_second()), ..begun(6) };
+    assert_eq!(of(strict, &lost, &[noted, old("b")]), ["delete o-b"], "lost, then updated in place");
+}
+
+#[test]
+fn strict_an_update_in_place_on_a_node_that_was_lost_before_is_noted_in_its_pod() {
+    let strict = spec(json!({"strict": true, "maxUnavailable": 2, "rollingUpdateType": "InPlaceIfPossible"}));
+    let long = |name: &str| Pod { created: Some(time(-10_000)), ..unready(old(name)) };
+    let metadata = |all: &[Node]| -> Vec<Option<Value>> {
+        let mut plan = planned(&strict, all, &[long("a"), long("b")]);
+        let of = |action: Action| match action {
+            Action::Change { change: PodAction::UpdateInPlace { spec }, .. } => spec.metadata(),
+            other => panic!("{other:?}"),
+        };
+        plan.next_wave(9).into_iter().map(|candidate| of(candidate.action)).collect()
+    };
+    let since =
+        |second: i64| Some(json!({"labels": {labels::NODE_NOT_READY_SINCE: time(second).as_second().to_string()}}));
+    assert_eq!(metadata(&[down("a", 0), down("b", 5)]), [since(5), since(0)]);
+    assert_eq!(metadata(&nodes(&["a", "b"])), [None, None]);
+    // It was broken by its Pod, most likely.
+    let broken = Pod { updated_at: Some(time(-50)), ..long("a") };
+    let mut plan = planned(&strict, &[down("a", 0)], &[broken]);
+    assert!(matches!(&plan.next_wave(9)[0].action,
+        Action::Change { change: PodAction::UpdateInPlace { spec }, .. } if spec.metadata().is_none()));
+}
+
+/// The first template has broken node `a` in second -100, the next one is of second -10.
+#[test]
+fn strict_two_templates_together_take_no_more_than_max_unavailable_although_the_manager_starts_anew_in_between() {
+    let all = [down("a", -100), node("b")];
+    let in_place = spec(json!({"strict": true, "maxUnavailable": 1, "rollingUpdateType": "InPlaceIfPossible"}));
+    let updated = Pod { created: Some(time(-10_000)), updated_at: Some(time(0)), ..unready(pod("a")) };
+    let replaced = unready(pod("a"));
+    for (what, now) in [("updated in place", &updated), ("replaced", &replaced)] {
+        let second = planned(&in_place, &all, &[now.clone(), old("b")]);
+        assert_eq!(second.outages["a"].came, Came::Meanwhile, "{what}");
+        let besides = Besides { outages: second.outages.clone(), ..Besides::default() };
+        assert_eq!(texts(second), NONE, "{what}: by the second template");
+        let then = Pod { name: "o-a".into(), hash: OLD.into(), is_new: false, ..now.clone() };
+        let third = |besides: &Besides| texts(observing(&in_place, &all, &[then.clone(), old("b")], besides, plan));
+        assert_eq!(third(&besides), ["update o-a main=i:2"], "{what}: it takes the only place under the third one");
+        assert_eq!(third(&Besides::default()), ["update o-a main=i:2"], "{what}: and for a third manager");
+    }
+    let strict = spec(json!({"strict": true, "maxUnavailable": 1}));
+    let gone = planned(&strict, &all, &[old("b")]);
+    assert!(
+        matches!(&gone.actions[0], Action::Create { not_ready_since: None, .. }),
+        "it says nothing that is not known"
+    );
+    assert_eq!(gone.outages["a"].came, Came::Meanwhile);
+    assert_eq!(texts(gone), ["create a"]);
+    let going = terminating(Pod { created: Some(time(-10_000)), ..unready(old("a")) });
+    assert_eq!(texts(planned(&strict, &all, &[going, old("b")])), NONE);
+    let mut hooks = hooked(&["preDelete"]);
+    hooks["strict"] = true.into();
+    let held_back = Pod { created: Some(time(-10_000)), ..unready(in_state(held(old("a")), State::PreparingDelete)) };
+    assert_eq!(of(hooks, &all, &[held_back, old("b")]), NONE, "nobody knows which template that was announced for");
+}
+
+#[test]
+fn strict_a_node_that_breaks_by_a_clock_that_is_behind_keeps_its_slot_under_this_template_and_the_next() {
+    let strict = spec(json!({"strict": true, "maxUnavailable": 1, "rollingUpdateType": "InPlaceIfPossible"}));
+    // The manager has seen it break, in second 10; its kubelet says that this was in second -50.
+    let all = [Node { saw_outage_begin: true, ..down("a", -50) }, node("b")];
+    let updated = Pod { created: Some(time(-10_000)), updated_at: Some(time(0)), ..unready(pod("a")) };
+    // It was made in an earlier outage, by the clock of the node controller.
+    let noted = Pod { made_not_ready: Some(time(-20).as_second()), ..updated.clone() };
+    for now in [updated, noted, unready(pod("a"))] {
+        let first = planned(&strict, &all, &[now.clone(), old("b")]);
+        assert_eq!(first.outages["a"].came, Came::Meanwhile);
+        let besides = Besides { outages: first.outages.clone(), ..Besides::default() };
+        assert_eq!(texts(first), NONE);
+        let then = Pod { name: "o-a".into(), hash: OLD.into(), is_new: false, ..now };
+        let next = observing(&strict, &all, &[then, old("b")], &besides, plan);
+        assert_eq!(texts(next), ["update o-a main=i:2"], "it takes the only place");
+    }
+}
+
+#[test]
+fn strict_a_node_without_a_pod_that_was_lost_before_there_was_a_template_to_break_it_holds_no_slot() {
+    let strict = json!({"strict": true, "maxUnavailable": 1});
+    let lost = [repelling("a", -100), node("b")];
+    assert_eq!(of(strict.clone(), &lost, &[old("b")]), NONE, "nobody knows whether it had one");
+    let mut made = strict.clone();
+    made["created"] = (-90).into();
+    assert_eq!(of(made, &lost, &[old("b")]), ["delete o-b"], "the set is younger");
+    let since = time(-100).as_second();
+    let seen = |came: Came| {
+        let outages = [("a".to_owned(), Outage { since, came })].into();
+        let besides = Besides { outages, ..Besides::default() };
+        texts(observing(&spec(strict.clone()), &lost, &[old("b")], &besides, plan))
+    };
+    assert_eq!(seen(Came::Before), ["delete o-b"]);
+    assert_eq!(seen(Came::Later), ["delete o-b"], "for an earlier template, and a user has deleted its Pod since");
+    assert_eq!(seen(Came::Meanwhile), NONE);
+}
+
+#[test]
+fn strict_a_grace_period_of_updates_in_place_is_no_time_in_which_their_pods_have_worked() {
+    let first = |grace: i64| {
+        let fields = json!({"strict": true, "rollingUpdateType": "InPlaceIfPossible", "grace": grace});
+        let updated = Pod { created: Some(time(-10_000)), updated_at: Some(time(-900)), ..unready(old("a")) };
+        texts(planned(&spec(fields), &[down("a", -100), node("b")], &[updated, old("b")])).remove(0)
+    };
+    assert_eq!(first(0), "update o-b main=i:2", "for thirteen minutes");
+    assert_eq!(first(300), "update o-a main=i:2", "for eight: it takes the only place");
 }
 
 #[test]
@@ -805,6 +997,10 @@ fn strict_a_node_that_repels_pods_because_it_is_not_ready_keeps_its_slot_and_get
     // It joins, and has not had a Pod yet.
     let joins = [Node { is_joining: true, ..repelling("a", 5) }, node("b")];
     assert_eq!(of(strict.clone(), &joins, &[old("b")]), ["delete o-b"]);
+    let was_ready = [Node { saw_outage_begin: true, ..joins[0].clone() }, node("b")];
+    assert_eq!(of(strict.clone(), &was_ready, &[old("b")]), NONE, "it was Ready before, and may have had one");
+    let earlier = [Node { is_joining: true, ..repelling("a", -100) }, node("b")];
+    assert_eq!(of(strict.clone(), &earlier, &[old("b")]), NONE, "it may have had one of an earlier template");
     let share = json!({"strict": true, "maxUnavailable": "50%"});
     let broken = [repelling("a", 5), repelling("b", 5), node("c"), node("d")];
     let pods = [unready(pod("a")), unready(pod("b")), old("c"), old("d")];

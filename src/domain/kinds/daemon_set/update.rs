@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
+
 use super::{
     keep::held,
     plan::{Action, Candidate, Observed, Plan, Slot, leave},
     pod::Pod,
     room::{Charge, Room},
-    spec::Numbers,
+    spec::{Numbers, Spec},
 };
 use crate::{
+    api::labels,
     domain::{
         pod::{
             inplace::{self, NotInPlace, UpdateSpec},
@@ -63,10 +66,10 @@ pub(super) fn update(observed: &Observed<'_>, slots: &[Slot<'_>], numbers: Numbe
     for slot in eligible.iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| old.is_specified)) {
         job.replace(slot, plan);
     }
-    if acts {
-        let due = due.into_iter().filter(|slot| can_act(slot) && slot.old.is_some_and(|old| !old.is_specified));
-        due.for_each(|slot| job.consider(slot, plan));
-    }
+    // While paused nothing is begun. What a hook has let go of comes to its end, or its Pod may be out of service for as long.
+    let may_act = |old: &Pod| !old.is_specified && (acts || is_let_go(spec, old));
+    let due = due.into_iter().filter(|slot| can_act(slot) && slot.old.is_some_and(may_act));
+    due.for_each(|slot| job.consider(slot, plan));
     // What is down waits for nobody; a node that was lost before anything was done waits for all others.
     plan.candidates.sort_by_key(|candidate| candidate.charge);
     if plan.candidates.first().is_some_and(|first| first.charge != Charge::LostBefore) {
@@ -100,24 +103,42 @@ fn in_range<'s, 'a>(observed: &Observed<'_>, eligible: &[&'s Slot<'a>], numbers:
     ranked.into_iter().map(|(_, slot)| slot).take(eligible.len().saturating_sub(kept)).collect()
 }
 
+/// Whether something was announced to a Pod, and its hook does not hold it.
+fn is_let_go(spec: &Spec, pod: &Pod) -> bool {
+    match pod.state {
+        State::PreparingDelete => !spec.lifecycle.holds_deletion(pod),
+        State::PreparingUpdate => !spec.lifecycle.holds_update(pod),
+        _ => false,
+    }
+}
+
+/// Whether the new Pod that was made beside an old one has ended.
+fn has_ended_beside(slot: &Slot<'_>) -> bool {
+    let has_ended = |pod: &&Pod| pod.is_new && pod.is_finished && !pod.is_terminating;
+    slot.new.is_none() && slot.old.is_some() && slot.pods.iter().any(has_ended)
+}
+
 struct Rollout<'a, 'o> {
     observed: &'a Observed<'o>,
     has_surge: bool,
-    /// By the hash that a Pod comes from.
-    ways: BTreeMap<String, Result<UpdateSpec, NotInPlace>>,
+    /// By the hash that a Pod comes from, and since when its node was not Ready before, which the Pod is to say.
+    ways: BTreeMap<(String, Option<i64>), Result<UpdateSpec, NotInPlace>>,
 }
 
 impl Rollout<'_, '_> {
     /// Counts what is out of service on a node.
     fn count(&self, slot: &Slot<'_>, plan: &mut Plan) {
         let zone = &slot.node.zone;
+        // It keeps its place until it is gone, or each node in turn would get one that ends.
+        let has_ended = self.has_surge && has_ended_beside(slot);
         if slot.lost_before(self.observed).is_some() {
-            if slot.is_begun() {
+            if slot.is_begun() || has_ended {
                 plan.room.count_lost_before(zone);
             }
             return;
         }
         match (slot.new, slot.old) {
+            _ if has_ended => plan.room.count_in_flight(zone),
             // Two Pods side by side: the new one is on its way.
             (Some(new), Some(_)) if self.has_surge && !new.is_available() => plan.room.count_in_flight(zone),
             (Some(_), Some(_)) if self.has_surge => {}
@@ -170,7 +191,7 @@ impl Rollout<'_, '_> {
     /// What to do about the old Pod of a node.
     fn consider(&mut self, slot: &Slot<'_>, plan: &mut Plan) {
         let Some(old) = slot.old else { return };
-        match self.way(old, plan) {
+        match self.way(slot, old, plan) {
             Way::Replace | Way::Surge => self.replace(slot, plan),
             Way::InPlace(spec) => self.in_place(slot, old, spec, plan),
         }
@@ -225,7 +246,7 @@ impl Rollout<'_, '_> {
     }
 
     /// How a Pod gets to the update revision.
-    fn way(&mut self, pod: &Pod, plan: &mut Plan) -> Way {
+    fn way(&mut self, slot: &Slot<'_>, pod: &Pod, plan: &mut Plan) -> Way {
         let rolling = &self.observed.spec.rolling;
         if self.has_surge {
             return Way::Surge;
@@ -239,7 +260,9 @@ impl Rollout<'_, '_> {
             return Way::Replace;
         }
         let observed = self.observed;
-        let spec = self.ways.entry(pod.hash.clone()).or_insert_with(|| between(observed, &pod.hash)).clone();
+        let lost_before = slot.lost_before(observed);
+        let way = || between(observed, &pod.hash, lost_before);
+        let spec = self.ways.entry((pod.hash.clone(), lost_before)).or_insert_with(way).clone();
         match spec.and_then(|spec| inplace::with_pending(spec, pod.pending.as_ref(), rolling.grace_seconds)) {
             Ok(spec) => Way::InPlace(spec),
             Err(why) => {
@@ -250,14 +273,19 @@ impl Rollout<'_, '_> {
     }
 }
 
-/// What has to change between two revisions, or why that needs another Pod.
-fn between(observed: &Observed<'_>, from: &str) -> Result<UpdateSpec, NotInPlace> {
+/// What has to change between two revisions, or why that needs another Pod. `lost_before`: since when the node was not Ready
+/// before, in seconds. A manager that starts anew learns from the Pod that this update is not the cause.
+fn between(observed: &Observed<'_>, from: &str, lost_before: Option<i64>) -> Result<UpdateSpec, NotInPlace> {
     let known = observed.revisions.iter().find(|known| revision::is_same(&known.name, from));
     let old = known.and_then(|known| revision::template(&known.data));
     let mut old = old.ok_or_else(|| NotInPlace::UnknownRevision(from.to_owned()))?;
     // One of them may have been stored while admission was away, which writes such members: they say nothing.
     let mut new = observed.spec.template.clone();
     [&mut old, &mut new].into_iter().for_each(write_as_typed);
+    if let Some(since) = lost_before {
+        let label = json!({"metadata": {"labels": {labels::NODE_NOT_READY_SINCE: since.to_string()}}});
+        json_patch::merge(&mut new, &label);
+    }
     inplace::spec_between(&old, &new, observed.update, observed.allowed.unwrap_or_default())
 }
 

@@ -24,7 +24,7 @@ use crate::{
         rollout,
         update_order::UpdateOrder,
     },
-    k8s::int_or_percent::IntOrPercent,
+    k8s::{int_or_percent::IntOrPercent, pod::Labels, selector::Selector},
 };
 
 /// Feature gates that change what a spec means.
@@ -117,6 +117,9 @@ impl Spec {
         if replicas > MOST_REPLICAS {
             return Err(Invalid(format!("spec.replicas: {replicas} is not allowed; want up to {MOST_REPLICAS}")));
         }
+        if let Some(why) = not_selected(&spec.selector, &spec.template) {
+            return Err(Invalid(format!("spec.template.metadata.labels: {why}")));
+        }
         let claims = spec.volume_claim_templates.as_ref().and_then(Value::as_array);
         if let Some(message) = too_many_claims(replicas, claims.map_or(0, Vec::len)) {
             return Err(Invalid(format!("spec.volumeClaimTemplates: {message}")));
@@ -193,6 +196,21 @@ impl Spec {
             Update::OnDelete => None,
         }
     }
+}
+
+/// Why a template is refused whose labels the selector does not match, if it does not: each Pod would be let go of as soon as it
+/// is made, and keep the name that its successor needs. An empty selector is refused elsewhere.
+fn not_selected(selector: &LabelSelector, template: &Value) -> Option<String> {
+    let wanted = Selector::of(selector).ok().filter(|wanted| !wanted.is_empty())?;
+    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
+    if wanted.matches(&labels) {
+        return None;
+    }
+    let keys = wanted.keys();
+    let looked_at = labels.iter().filter(|(key, _)| keys.contains(key));
+    let shown: Vec<String> = looked_at.map(|(key, value)| format!("{key}={value}")).collect();
+    Some(format!("{:?} is not matched by spec.selector; want labels that it matches", shown.join(",")))
 }
 
 /// Whether a claim may be one of the set with this name, whatever its templates are called. A cheap check by name
@@ -413,6 +431,20 @@ mod tests {
             let Err(Invalid(message)) = with(replicas, templates) else { panic!() };
             let numbers = format!("{templates} templates with {replicas} replicas are {claims} claims");
             assert_eq!(message, format!("spec.volumeClaimTemplates: {numbers}; want up to 200000 claims in all"));
+        }
+    }
+
+    #[test]
+    fn a_template_that_the_selector_does_not_match_is_refused() {
+        let with = |labels: Value| {
+            let selector = json!({"matchLabels": {"app": "web"}});
+            let spec = json!({"selector": selector, "template": {"metadata": {"labels": labels}}});
+            read(spec, Gates::default()).map(|_| ())
+        };
+        assert_eq!(with(json!({"app": "web", "tier": "a"})), Ok(()));
+        for (labels, shown) in [(json!({"app": "db", "tier": "a"}), "app=db"), (json!({}), "")] {
+            let why = format!("{shown:?} is not matched by spec.selector; want labels that it matches");
+            assert_eq!(with(labels), Err(Invalid(format!("spec.template.metadata.labels: {why}"))));
         }
     }
 

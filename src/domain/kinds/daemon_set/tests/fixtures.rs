@@ -133,7 +133,7 @@ pub(crate) fn hooked(hooks: &[&str]) -> Value {
 }
 
 /// A spec: members are those of `rollingUpdate`, but `lifecycle`, `minReadySeconds`, `burstReplicas`, `partitionedScaling`,
-/// `onDelete`, `strict`, `perZone` and `toleratesNotReady`.
+/// `onDelete`, `strict`, `perZone`, `grace`, `toleratesNotReady` and `created`, the second of the set.
 pub(crate) fn spec(fields: Value) -> Spec {
     let mut rolling = fields.as_object().unwrap().clone();
     let mut object = json!({"metadata": {"name": "agent", "uid": "set", "annotations": {}}, "spec": {"selector": {},
@@ -151,6 +151,12 @@ pub(crate) fn spec(fields: Value) -> Spec {
     }
     if let Some(limit) = rolling.remove("perZone") {
         object["metadata"]["annotations"]["kruise.rs/max-unavailable-per-topology"] = format!("zone={limit}").into();
+    }
+    if let Some(seconds) = rolling.remove("grace") {
+        object["metadata"]["annotations"]["kruise.rs/in-place-grace-period-seconds"] = seconds.to_string().into();
+    }
+    if let Some(second) = rolling.remove("created") {
+        object["metadata"]["creationTimestamp"] = time(second.as_i64().unwrap()).to_string().into();
     }
     if rolling.remove("toleratesNotReady").is_some() {
         let tolerates = |key: &str| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists"});

@@ -17,6 +17,7 @@ use super::super::{
 };
 use super::fixtures::*;
 use crate::{
+    api::labels::NODE_NOT_READY_SINCE,
     domain::{
         node::backoff::Failures,
         pod::{inplace::Allowed, lifecycle::State},
@@ -44,6 +45,9 @@ const MIN_READY: i64 = 12;
 const LATER: i64 = 4;
 /// Of so many nodes one is disturbed in every second step.
 const FEW: usize = 50;
+/// How many kinds of [`World::disturb`] there are. The last one is a mark of a user, which takes the Pod of a lost node besides
+/// those that an update takes.
+const KINDS: usize = 6;
 
 fn name_of(i: usize) -> String {
     format!("n{i:04}")
@@ -58,6 +62,8 @@ struct Machine {
     taint: Option<&'static str>,
     /// Since when it is not Ready, and whether its kubelet reports that.
     down: Option<(i64, bool)>,
+    /// The manager has seen it Ready before that.
+    was_seen: bool,
 }
 
 impl Machine {
@@ -79,7 +85,8 @@ impl Machine {
             "metadata": {"name": name, "creationTimestamp": created, "labels": {"zone": self.zone}},
             "spec": {"taints": taints},
             "status": {"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": since}]}});
-        Node::of(&serde_json::from_value(view).unwrap(), spec)
+        let node = Node::of(&serde_json::from_value(view).unwrap(), spec);
+        Node { saw_outage_begin: self.was_seen && node.not_ready_since.is_some(), ..node }
     }
 
     /// Whether its kubelet does anything.
@@ -118,6 +125,12 @@ struct World {
     /// The most nodes with two Pods that stay.
     most_pairs: usize,
     acts: Acts,
+    /// In how many of a hundred steps the manager starts anew, and has forgotten outages.
+    restarts: usize,
+    /// By how many seconds the clocks of kubelets are behind.
+    behind: i64,
+    /// How many of [`KINDS`] happen.
+    kinds: usize,
 }
 
 impl World {
@@ -139,6 +152,9 @@ impl World {
             most: (0, 0),
             most_pairs: 0,
             acts: Acts::default(),
+            restarts: 0,
+            behind: 0,
+            kinds: KINDS,
         };
         for i in 0..nodes {
             world.join(i, -100_000);
@@ -160,7 +176,7 @@ impl World {
 
     fn join(&mut self, i: usize, created: i64) -> String {
         let name = name_of(i);
-        let machine = Machine { zone: format!("z{}", i % 5), created, taint: None, down: None };
+        let machine = Machine { zone: format!("z{}", i % 5), created, taint: None, down: None, was_seen: false };
         let node = machine.node(&name, &self.spec);
         self.nodes.insert(name.clone(), (machine, node));
         name
@@ -175,9 +191,13 @@ impl World {
     /// A node is not Ready any more.
     fn lose(&mut self, name: &str) {
         self.acts.note("nodes lost");
-        let (now, reports) = (self.now, self.random.chance(50));
+        let reports = self.random.chance(50);
+        // Who says when: its kubelet, or the node controller.
+        let (now, since) = (self.now, if reports { self.now - self.behind } else { self.now });
         self.machine(name, |machine| {
-            machine.down.get_or_insert((now, reports));
+            if machine.down.is_none() {
+                (machine.down, machine.was_seen) = (Some((since, reports)), machine.created < now);
+            }
         });
     }
 
@@ -202,6 +222,12 @@ impl World {
     fn step(&mut self) {
         self.now += 1 + i64::try_from(self.random.below(5)).unwrap();
         self.show();
+        if self.restarts > 0 && self.random.chance(self.restarts) {
+            self.acts.note("managers that start anew");
+            self.outages.clear();
+            let names: Vec<String> = self.nodes.keys().cloned().collect();
+            names.iter().for_each(|name| self.machine(name, |machine| machine.was_seen = false));
+        }
         self.pass();
         self.play();
         self.check();
@@ -292,14 +318,16 @@ impl World {
                 }
                 self.pods[at].pod.is_terminating = true;
             }
-            Action::Change { pod, change: PodAction::UpdateInPlace { .. } } => {
+            Action::Change { pod, change: PodAction::UpdateInPlace { spec } } => {
                 let at = self.position(&pod);
                 self.note_taken(at, revision);
                 self.acts.note("updated in place");
+                let since = |metadata: Value| metadata["labels"][NODE_NOT_READY_SINCE].as_str()?.parse::<i64>().ok();
                 let Played { pod, ready_at, works } = &mut self.pods[at];
                 (*ready_at, *works) = (None, false);
                 pod.hash = revision.to_owned();
                 pod.updated_at = Some(time(self.now));
+                pod.made_not_ready = spec.metadata().and_then(since).or(pod.made_not_ready);
             }
             other => panic!("{other:?}"),
         }
@@ -387,7 +415,7 @@ impl World {
     fn disturb(&mut self) {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         let Some(name) = self.random.one_of(&names).cloned() else { return };
-        match self.random.below(6) {
+        match self.random.below(self.kinds) {
             0 => {
                 self.nodes.remove(&name);
                 self.pods.retain(|played| played.pod.node != name);
@@ -555,11 +583,12 @@ fn of_a_thousand_nodes_bad_templates_take_no_more_than_max_unavailable_and_a_goo
 }
 
 #[test]
-fn strict_two_bad_templates_in_a_row_take_no_more_than_max_unavailable_together() {
-    liveness::seeds(60, "strict_two_bad_templates_in_a_row", |seed| {
+fn strict_two_bad_templates_in_a_row_take_no_more_than_max_unavailable_together_although_managers_start_anew() {
+    let acts = liveness::seeds(60, "strict_two_bad_templates_in_a_row", |seed| {
         let random = &mut Random(seed);
         let (templates, fields) = ([BAD[random.below(3)], BAD[random.below(3)]], strict(random));
         let mut world = World::running(seed, fields.clone(), 40);
+        (world.restarts, world.behind) = (10, [0, 90][random.below(2)]);
         for template in templates {
             world.roll_out(template);
             world.steps(30);
@@ -570,6 +599,23 @@ fn strict_two_bad_templates_in_a_row_take_no_more_than_max_unavailable_together(
         assert_eq!(world.most.0, 3, "{templates:?}: {fields}");
         Ok(world.acts)
     });
+    acts.require(&[("managers that start anew", 300), ("updated in place", 100)]);
+}
+
+#[test]
+fn strict_two_bad_templates_take_no_more_than_max_unavailable_although_nodes_come_and_go_and_managers_start_anew() {
+    let acts = liveness::seeds(60, "strict_two_bad_templates_take_no_more", |seed| {
+        let random = &mut Random(seed);
+        let (templates, fields) = ([BAD[random.below(3)], BAD[random.below(3)]], strict(random));
+        let mut world = World::running(seed, fields.clone(), 40);
+        (world.restarts, world.behind, world.kinds) = (10, [0, 90][random.below(2)], KINDS - 1);
+        templates.into_iter().for_each(|template| world.roll_out_amid(template, 60));
+        assert!(world.most.0 <= 3, "{templates:?} took {} Pods: {fields}", world.most.0);
+        world.settle(600);
+        assert!(world.most.0 <= 3, "the mend of {templates:?} took {} Pods: {fields}", world.most.0);
+        Ok(world.acts)
+    });
+    acts.require(&[("taken", 200), ("updated in place", 100), ("nodes lost", 200), ("managers that start anew", 600)]);
 }
 
 #[test]
