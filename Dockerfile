@@ -23,9 +23,9 @@ COPY e2e e2e
 COPY src src
 # with an explicit target the flag leaves build scripts and derive macros alone
 RUN host=$(rustc -vV | sed -n 's/^host: //p') \
- && case "$host" in x86_64-*) fold=",'-C','link-arg=-Wl,--icf=all'" ;; esac \
+ && case "$host" in x86_64-unknown-linux-gnu) fold=",'-C','link-arg=-Wl,--icf=all'" ;; esac \
  && cargo build --release --locked --bin kruise-rs --target "$host" \
-      --config "target.$host.rustflags=['-C','target-feature=+crt-static','-C','link-arg=-Wl,-z,pack-relative-relocs'${fold:-}]" \
+      --config "target.$host.rustflags=['-C','target-feature=+crt-static','-C','force-frame-pointers=yes','-C','link-arg=-Wl,-z,pack-relative-relocs'${fold:-}]" \
  && cp "target/$host/release/kruise-rs" /kruise-rs
 
 FROM base

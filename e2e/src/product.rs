@@ -22,11 +22,13 @@ pub fn executable(repo: &Path, target: &Path, profile: &str) -> Result<PathBuf> 
     let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))?;
     // With an explicit target the flag holds for the executable only; build scripts and derive macros cannot be static.
     // Set this way and not by RUSTFLAGS, it also leaves the other builds' artefacts valid. Packed relocations: all of them
-    // are read at start, so they count as memory in use, and packed they are a fortieth. Of functions with the same code one
-    // is kept: 3 % of the program. GNU's linker, which Rust uses on other architectures, cannot do that.
-    let fold = if host.starts_with("x86_64-") { "'-C','link-arg=-Wl,--icf=all'," } else { "" };
+    // are read at start, so they count as memory in use, and packed they are a fortieth. Frame pointers: without them the
+    // unwinding tables follow every push and pop, and the program is 4 % larger. Of functions with the same code one is kept:
+    // 3 % of the program. GNU's linker, which Rust uses for other targets, cannot do that.
+    let fold = if host == "x86_64-unknown-linux-gnu" { "'-C','link-arg=-Wl,--icf=all'," } else { "" };
     let flags = format!(
-        "target.{host}.rustflags=['-C','target-feature=+crt-static','-C','link-arg=-Wl,-z,pack-relative-relocs',{fold}\
+        "target.{host}.rustflags=['-C','target-feature=+crt-static','-C','force-frame-pointers=yes',\
+         '-C','link-arg=-Wl,-z,pack-relative-relocs',{fold}\
          '--remap-path-prefix={}=/kruise-rs','--remap-path-prefix={home}=/cargo',\
          '--remap-path-prefix={}=/target']",
         repo.display(),

@@ -192,7 +192,8 @@ pub const MAX_UNAVAILABLE_PER_TOPOLOGY: &str = "kruise.rs/max-unavailable-per-to
 pub const STAY_AWAY_AFTER_EVICTION: &str = "kruise.rs/stay-away-after-eviction";
 /// Annotation on a DaemonSet: seconds between NotReady and the change of an update in place.
 pub const IN_PLACE_GRACE_SECONDS: &str = "kruise.rs/in-place-grace-period-seconds";
-/// Label on a Pod of a DaemonSet with a strict limit: since when its node was not Ready when it was made, in seconds.
+/// Label on a Pod of a DaemonSet with a strict limit: since when its node was not Ready when it was made or
+/// updated in place, in seconds, if the node was lost before that.
 pub const NODE_NOT_READY_SINCE: &str = "kruise.rs/node-not-ready-since";
 /// Annotation on a Pod: `true` says to cluster-autoscaler that it belongs to a DaemonSet.
 pub const AUTOSCALER_DAEMON_SET_POD: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";

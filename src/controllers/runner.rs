@@ -85,7 +85,7 @@ impl Runner {
         self.following(store).following_others(watch)
     }
 
-    /// Follows the names of objects, and begins when they are in view.
+    /// Follows the names of objects. Nobody waits for them: who asks the store reads what it cannot say yet.
     pub fn watch_names<K>(
         self,
         api: Api<K>,
@@ -95,8 +95,7 @@ impl Runner {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     {
-        let watch = watches::watch_names(api, store.clone(), on_change);
-        self.following(store).following_others(watch)
+        self.following_others(watches::watch_names(api, store.clone(), on_change))
     }
 
     /// Follows something else, for ever.

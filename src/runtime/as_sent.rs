@@ -15,17 +15,20 @@ use serde_json::Value;
 
 use super::guarded::identity;
 
-/// An object.
+/// An object, but for its `managedFields`, from which nobody decides: a page of a list is held as it came.
 #[derive(Clone, Debug)]
 pub(super) struct AsSent {
     metadata: ObjectMeta,
-    /// The whole object.
+    /// The object.
     pub(super) object: Value,
 }
 
 impl<'de> Deserialize<'de> for AsSent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
+        let mut object = Value::deserialize(deserializer)?;
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
         Ok(Self { metadata: identity(&object), object })
     }
 }
@@ -139,10 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_an_object_is_lost() {
+    fn nothing_of_an_object_is_lost_but_its_managed_fields() {
         let object = json!({"metadata": {"name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1", "labels": "none"},
             "newField": [1]});
-        let sent: AsSent = serde_json::from_value(object.clone()).unwrap();
+        let mut managed = object.clone();
+        managed["metadata"]["managedFields"] = json!([{"manager": "m"}]);
+        let sent: AsSent = serde_json::from_value(managed).unwrap();
         let meta = sent.meta();
         assert_eq!(
             (meta.name.as_deref(), meta.namespace.as_deref(), meta.uid.as_deref()),

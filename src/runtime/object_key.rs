@@ -82,22 +82,30 @@ impl StoredObject for PodView {
     }
 }
 
-/// Of an object, that it is there.
+/// Of an object, that it is there, and which spec it has.
 #[derive(Clone, Debug)]
 pub struct StoredName {
     key: ObjectKey,
     uid: Option<String>,
     version: Option<String>,
+    generation: Option<i64>,
 }
 
 impl StoredName {
     /// What is kept of an object.
-    pub fn of<K: StoredObject>(object: &K) -> Self {
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
         Self {
             key: object.object_key(),
-            uid: object.object_uid().map(str::to_owned),
-            version: object.object_version().map(str::to_owned),
+            uid: meta.uid.clone(),
+            version: meta.resource_version.clone(),
+            generation: meta.generation,
         }
+    }
+
+    /// UID and generation: what is the same has the same spec.
+    pub fn spec(&self) -> (Option<&str>, Option<i64>) {
+        (self.uid.as_deref(), self.generation)
     }
 }
 

@@ -9,9 +9,10 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::sync::watch as channel;
+use tokio::{sync::watch as channel, time::Instant};
 
 pub use self::following::{
     first_list, watch, watch_as, watch_dynamic, watch_guarded, watch_in_protobuf, watch_named, watch_names,
@@ -32,6 +33,8 @@ struct Objects<K> {
     /// Taken over from own writes since the list that is being read began: it may be older than they are.
     written: HashSet<ObjectKey>,
     listing: bool,
+    /// When the watch failed last.
+    failed: Option<Instant>,
     gone: Gone,
 }
 
@@ -168,6 +171,7 @@ impl<K: StoredObject> Store<K> {
             unreported: HashMap::new(),
             written: HashSet::new(),
             listing: false,
+            failed: None,
             gone: Gone::default(),
         });
         Arc::new(Self { objects, is_settled, synced: channel::Sender::new(false) })
@@ -229,6 +233,18 @@ impl<K: StoredObject> Store<K> {
     /// Whether the first list is complete.
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
+    }
+
+    /// Whether what is not here does not exist, but for what the watch has still to bring: the first list has come, and the watch
+    /// has not failed for a minute. One that goes on failing does so more often.
+    pub fn is_current(&self) -> bool {
+        const QUIET: Duration = Duration::from_secs(60);
+        self.is_synced() && self.lock().failed.is_none_or(|at| at.elapsed() > QUIET)
+    }
+
+    /// The watch has failed.
+    pub fn note_failure(&self) {
+        self.lock().failed = Some(Instant::now());
     }
 
     /// All that there is has come.

@@ -38,6 +38,8 @@ use crate::{
     },
 };
 
+/// Between the end of a built-in object and the pass that takes over.
+const ADOPTION_PAUSE: Duration = Duration::from_secs(1);
 /// Between two passes while everything waits: its template may change, and Pods that go with it wake nobody.
 pub const ASIDE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -56,8 +58,8 @@ pub struct Common {
     is_refused: bool,
     /// The generation for which all Pods were searched for orphans.
     searched: Option<i64>,
-    /// The version of the built-in object of the same name that was found to select other Pods.
-    apart: Option<String>,
+    /// UID and generation of the built-in object of the same name that was found to select other Pods.
+    apart: Option<(String, i64)>,
     /// By what single Pods are refreshed, while there are so many that a pass over all of them takes its time.
     single: Option<Arc<single::By>>,
 }
@@ -125,17 +127,20 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         &self.built_in
     }
 
-    /// A built-in object that comes or goes is news for the set of its name.
+    /// A built-in object that comes, goes or gets another spec is news for the set of its name. Those of its Pods that nobody
+    /// controls any more come by another watch: when it is gone, they get some time to be seen and adopted.
     pub fn built_in_changed<K: StoredObject>(
         &self,
         change: &Change<'_, StoredName>,
         sets: &Store<K>,
         queue: &Queue<ObjectKey>,
     ) {
-        let (Change::Applied { old: None, new: name, .. } | Change::Deleted(name)) = change else { return };
-        let key = name.object_key();
-        if sets.get(&key).is_some() {
-            queue.add(key);
+        let has_set = |name: &StoredName| Some(name.object_key()).filter(|key| sets.get(key).is_some());
+        match change {
+            Change::Applied { old: Some(old), new, .. } if old.spec() == new.spec() => {}
+            Change::Applied { new, .. } => has_set(new).into_iter().for_each(|key| queue.add(key)),
+            Change::Deleted(old) => has_set(old).into_iter().for_each(|key| queue.add_after(key, ADOPTION_PAUSE)),
+            Change::Undecodable { .. } => {}
         }
     }
 
@@ -143,15 +148,14 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     /// would make and delete them; or nobody can say whether that is so. None: it goes on.
     ///
     /// That there is no such object is known by a watch, which may be late. So a pass that searches for Pods to adopt, as the
-    /// first one of each generation does, reads it anyway.
+    /// first one of each generation does, reads it anyway, as every pass does while the watch fails.
     pub async fn aside(&self, key: &ObjectKey, of: (&LabelSelector, &Value), generation: Option<i64>) -> Option<Aside> {
         let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
-        let is_apart = match self.built_in.get(key) {
-            Some(named) => named
-                .object_version()
-                .is_some_and(|version| self.with(key, |memory| memory.apart.as_deref() == Some(version))),
-            None => true,
-        };
+        let is_apart = self.built_in.is_current()
+            && self.built_in.get(key).is_none_or(|named| {
+                let apart = self.with(key, |memory| memory.apart.clone());
+                apart.is_some_and(|(uid, generation)| named.spec() == (Some(&uid), Some(generation)))
+            });
         if was_searched && is_apart {
             return None;
         }
@@ -159,8 +163,9 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
         let overlaps = match self.read_built_in(key).await {
             Ok(other) => {
                 let overlaps = select_alike(of, &other);
-                let version = other.pointer("/metadata/resourceVersion").and_then(Value::as_str).map(str::to_owned);
-                self.with(key, |memory| memory.apart = version.filter(|_| !overlaps));
+                let meta = &other["metadata"];
+                let spec = meta["uid"].as_str().map(str::to_owned).zip(meta["generation"].as_i64());
+                self.with(key, |memory| memory.apart = spec.filter(|_| !overlaps));
                 Ok(overlaps)
             }
             Err(error) => Err(error),

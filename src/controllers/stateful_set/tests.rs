@@ -205,7 +205,9 @@ impl World {
         });
         context.gates = Arc::new(FeatureGates::parse(gates, None).unwrap());
         context.budgets = Budgets::new(context.client.clone(), context.gates.clone());
-        Self { server, controller: Controller::new(&context) }
+        let controller = Controller::new(&context);
+        controller.common.built_in().has_all();
+        Self { server, controller }
     }
 
     /// A set in namespace `ns` with three Pods wanted at once; `changes` are merged over its spec.
@@ -268,7 +270,7 @@ impl World {
     /// A built-in set that selects the same Pods, and that the watch has brought.
     fn put_built_in(&self) {
         let labels = json!({"app": "web"});
-        let built_in = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "built-in", "resourceVersion": "1"},
+        let built_in = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "built-in", "generation": 1, "resourceVersion": "1"},
             "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}});
         let seen: PartialObjectMeta<BuiltIn> = serde_json::from_value(built_in.clone()).unwrap();
         lock(&self.server).put(BUILT_IN, built_in);

@@ -35,7 +35,13 @@ pub async fn watch_guarded<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    follow_json(api, &K::kind(&()), config, &mut Kept { store, decode: read, on_change }).await;
+    follow_json(
+        api,
+        &K::kind(&()),
+        config,
+        &mut Kept { store, decode: |sent: AsSent| serde_json::from_value(sent.object), on_change },
+    )
+    .await;
 }
 
 /// Waits until the first list of a watch is complete, or until the API server says that it has no such kind: then there are
@@ -59,7 +65,7 @@ where
     }
 }
 
-/// Keeps a store equal to the API server, for ever, for types whose decoding cannot fail on what an API server sends.
+/// Keeps a store equal to the API server, for ever, for types that hold whatever an API server sends.
 pub async fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
@@ -137,8 +143,12 @@ pub async fn watch_in_protobuf<W, K>(
     follow_json(api, &kind, config, &mut Kept { store, decode, on_change }).await;
 }
 
+/// What a type is expected to hold always; where it does not, only this line says so.
 fn read<K: DeserializeOwned>(sent: AsSent) -> serde_json::Result<K> {
-    serde_json::from_value(sent.object)
+    let key = ObjectKey::of(&sent);
+    let report =
+        |error: &serde_json::Error| tracing::error!(%key, %error, "this object cannot be read and is left alone");
+    serde_json::from_value(sent.object).inspect_err(report)
 }
 
 /// Where the objects of a watch go, as they come. A trait object: what follows a watch is the same program for all of them.
@@ -149,6 +159,8 @@ trait Sink<W>: Send {
     fn take(&mut self, object: W, initial: bool);
     /// An object is gone.
     fn end(&mut self, key: &ObjectKey, uid: Option<&str>);
+    /// What happens is not known, until it is tried again.
+    fn failed(&mut self);
     /// A list is complete. Returns how many objects there are.
     fn end_list(&mut self, listed: &HashSet<ObjectKey>) -> usize;
 }
@@ -179,6 +191,9 @@ where
             (self.on_change)(Change::Deleted(&old));
         }
     }
+    fn failed(&mut self) {
+        self.store.note_failure();
+    }
     fn end_list(&mut self, listed: &HashSet<ObjectKey>) -> usize {
         for old in self.store.retain(listed) {
             (self.on_change)(Change::Deleted(&old));
@@ -190,7 +205,9 @@ where
 }
 
 async fn follow_json<K: Resource>(api: Api<K>, kind: &str, config: watcher::Config, sink: &mut dyn Sink<AsSent>) {
-    let config = if config.page_size.is_some() { config } else { config.page_size(PAGE) };
+    // Without a word kube asks for more.
+    let size = config.page_size.map_or(PAGE, |size| size.min(PAGE));
+    let config = config.page_size(size);
     let api: Api<AsSent> = as_sent(api, kind);
     follow(watcher::watcher(api, config), kind, sink).await;
 }
@@ -220,7 +237,10 @@ async fn follow<W: StoredObject>(
             }
             Ok(Event::Apply(object)) => sink.take(object, false),
             Ok(Event::Delete(object)) => sink.end(&ObjectKey::of(&object), object.object_uid()),
-            Err(error) => tracing::warn!(kind, %error, "watch failed, trying again"),
+            Err(error) => {
+                tracing::warn!(kind, %error, "watch failed, trying again");
+                sink.failed();
+            }
         }
     }
 }
@@ -354,5 +374,44 @@ mod tests {
         let mut kept = Kept { store: store.clone(), decode: Ok::<PodView, Infallible>, on_change };
         follow(futures::stream::iter(events), "Pod", &mut kept).await;
         assert_eq!(told, [("missed".to_owned(), true), ("seen".to_owned(), false)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_says_nothing_of_what_it_lacks_while_its_watch_fails() {
+        let store: Arc<Store<StoredName>> = Store::new(None);
+        assert!(!store.is_current(), "nothing was listed");
+        store.has_all();
+        assert!(store.is_current());
+        let failed = watcher::Error::NoResourceVersion;
+        let decode = |name: StoredName| Ok::<_, Infallible>(name);
+        let mut kept = Kept { store: store.clone(), decode, on_change: |_: Change<'_, StoredName>| {} };
+        follow(futures::stream::iter([Err(failed)]), "DaemonSet", &mut kept).await;
+        assert!(!store.is_current());
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(store.is_current());
+    }
+
+    #[tokio::test]
+    async fn a_page_of_a_list_is_small_whatever_kube_would_ask_for() {
+        use k8s_openapi::api::core::v1::ConfigMap;
+        for (config, want) in [
+            (watcher::Config::default(), "limit=100"),
+            (watcher::Config::default().page_size(10), "limit=10"),
+            (watcher::Config::default().page_size(5000), "limit=100"),
+        ] {
+            let (send, mut asked) = tokio::sync::mpsc::unbounded_channel();
+            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let _ = send.send(request.uri().query().unwrap_or_default().to_owned());
+                std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+            });
+            let api: Api<ConfigMap> = Api::all(kube::Client::new(service, "default"));
+            let store: Arc<Store<ConfigMap>> = Store::new(None);
+            tokio::select! {
+                () = watch(api, config, store, |_| {}) => panic!("a watch is for ever"),
+                query = asked.recv() => assert!(query.as_ref().is_some_and(|query| {
+                    query.split('&').any(|part| part == want)
+                }), "{query:?}"),
+            }
+        }
     }
 }
