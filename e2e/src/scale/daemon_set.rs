@@ -253,7 +253,7 @@ impl Scale<'_> {
         settle().await;
         while came.try_recv().is_ok() {}
         while freed.try_recv().is_ok() {}
-        let (mut times, mut free) = (Vec::new(), Vec::new());
+        let (mut times, mut free, mut ours) = (Vec::new(), Vec::new(), Vec::new());
         let from = self.options.big_nodes.max(self.options.nodes);
         let mut joined = Vec::new();
         // As large as those that are there.
@@ -263,13 +263,13 @@ impl Scale<'_> {
             // Before it is asked for: what the API server itself takes is included.
             let start = Instant::now();
             joined.push(Nodes::make_with(played, NODE_PREFIX, index..index + 1, false, &status).await?);
-            let mut own = 0;
-            while own < SETS {
+            let mut own = Vec::new();
+            while own.len() < SETS {
                 let next = tokio::time::timeout(PATIENCE, came.recv()).await.context("a node gets its Pods")?;
                 let (of, at) = next.context("the watch of Pods ended")?;
                 if of == node {
                     times.push(at.saturating_duration_since(start).as_secs_f64());
-                    own += 1;
+                    own.push(at);
                 }
             }
             loop {
@@ -278,6 +278,7 @@ impl Scale<'_> {
                 let (of, at) = next.context("the watch of nodes ended")?;
                 if of == node {
                     free.push(at.saturating_duration_since(start).as_secs_f64());
+                    ours.extend(own.iter().map(|made| made.saturating_duration_since(at).as_secs_f64()));
                     break;
                 }
             }
@@ -294,6 +295,8 @@ impl Scale<'_> {
             summary(&times),
         );
         self.rows.row("the same node is created -> its first taint is off, from the request on", "", summary(&free));
+        // No Pod may be made before that.
+        self.rows.row("its first taint is off -> its Pods are created", "", summary(&ours));
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Pods and ControllerRevisions of a workload, as raw JSON: fields newer than this release survive.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde_json::{Map, Value, json};
 
 use super::{claims, owner::OwnerRef};
@@ -8,12 +8,32 @@ use crate::{
     api::labels,
     k8s::{
         name::{LONGEST_LABEL, cut},
+        pod::Labels,
         revision,
+        selector::Selector,
     },
 };
 
 /// The readiness gates of Pods that are updated in place and taken out of service by their controller.
 pub const READINESS_GATES: [&str; 2] = [labels::CONDITION_INPLACE_UPDATE_READY, labels::CONDITION_KRUISE_POD_READY];
+
+/// Why a template is refused whose labels the selector does not match, if it does not: each Pod would be let go of as soon as it is
+/// made or updated, and another one made in its place, without end. An empty selector lets no Pod go.
+pub fn not_selected(selector: &LabelSelector, template: &Value) -> Option<String> {
+    let wanted = Selector::of(selector).ok()?;
+    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
+    if wanted.matches(&labels) {
+        return None;
+    }
+    let keys = wanted.keys();
+    let looked_at = labels.iter().filter(|(key, _)| keys.contains(key));
+    let shown: Vec<String> = looked_at.map(|(key, value)| format!("{key}={value}")).collect();
+    let shown = shown.join(",");
+    Some(format!(
+        "spec.template.metadata.labels: {shown:?} is not matched by spec.selector; want labels that it matches"
+    ))
+}
 
 /// What a Pod has besides its template.
 pub struct PodParts<'a> {

@@ -15,11 +15,11 @@ use crate::{
         strategies::UpdateType,
     },
     domain::workload::{
-        claims,
+        claims, make,
         pod_order::{Base, PodOrder, Priority},
         rollout,
     },
-    k8s::{int_or_percent::IntOrPercent, pod::Labels, selector::Selector},
+    k8s::int_or_percent::IntOrPercent,
 };
 
 /// `revisionHistoryLimit`, where the spec says nothing.
@@ -81,7 +81,7 @@ impl Spec {
             replicas,
             selector: spec.selector.clone(),
             template: spec.template.clone(),
-            is_selected: is_selected(&spec.selector, &spec.template),
+            is_selected: make::not_selected(&spec.selector, &spec.template).map_or(Ok(()), |why| Err(Invalid(why))),
             claim_templates: claims::templates(spec.volume_claim_templates.as_ref()).to_vec(),
             pods_to_delete: scale.pods_to_delete.clone(),
             reuses_claims: !scale.disable_pvc_reuse,
@@ -142,22 +142,6 @@ impl Spec {
             excludes_preparing_delete,
         })
     }
-}
-
-/// The selector has to match the labels of a template: else each Pod would be let go of as soon as it is made or updated, and
-/// another one made in its place, without end. With an empty selector no Pod is let go of.
-fn is_selected(selector: &LabelSelector, template: &Value) -> Result<(), Invalid> {
-    let Ok(wanted) = Selector::of(selector) else { return Ok(()) };
-    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
-    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
-    if wanted.matches(&labels) {
-        return Ok(());
-    }
-    let keys = wanted.keys();
-    let looked_at = labels.iter().filter(|(key, _)| keys.contains(key));
-    let shown: Vec<String> = looked_at.map(|(key, value)| format!("{key}={value}")).collect();
-    let why = format!("{:?} is not matched by spec.selector; want labels that it matches", shown.join(","));
-    Err(Invalid(format!("spec.template.metadata.labels: {why}")))
 }
 
 fn kept_old(strategy: &UpdateStrategy, replicas: i32) -> Result<i32, Invalid> {

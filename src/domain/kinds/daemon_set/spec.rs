@@ -20,7 +20,7 @@ use crate::{
     },
     domain::{
         pod::placement::{self, Placement},
-        workload::rollout,
+        workload::{make, rollout},
     },
     k8s::{
         int_or_percent::{IntOrPercent, Round},
@@ -128,8 +128,8 @@ impl Spec {
         if let Some((field, why)) = wrong_about_nodes(&spec.template, strategy.rolling_update.as_ref()) {
             return Err(Invalid(format!("{field}: {why}")));
         }
-        if let Some(why) = not_selected(&spec.selector, &spec.template) {
-            return Err(Invalid(format!("spec.template.metadata.labels: {why}")));
+        if let Some(why) = make::not_selected(&spec.selector, &spec.template) {
+            return Err(Invalid(why));
         }
         let mut rolling = Rolling::of(&strategy.rolling_update.clone().unwrap_or_default())?;
         rolling.grace_seconds = grace_seconds(annotation(labels::IN_PLACE_GRACE_SECONDS))
@@ -216,21 +216,6 @@ fn wrong_about_nodes(template: &Value, rolling: Option<&RollingUpdateDaemonSet>)
     let requirements = selector.and_then(|selector| selector.match_expressions.as_ref()).map_or(0, Vec::len);
     let excess = placement::excess(template).or_else(|| excess_of_selector(requirements));
     excess.or_else(|| placement::unreadable(template))
-}
-
-/// Why a template is refused whose labels the selector does not match, if it does not: each Pod would be let go of as soon as it
-/// is made, and another one made in its place, without end. An empty selector is refused elsewhere.
-fn not_selected(selector: &LabelSelector, template: &Value) -> Option<String> {
-    let wanted = Selector::of(selector).ok().filter(|wanted| !wanted.is_empty())?;
-    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
-    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
-    if wanted.matches(&labels) {
-        return None;
-    }
-    let keys = wanted.keys();
-    let looked_at = labels.iter().filter(|(key, _)| keys.contains(key));
-    let shown: Vec<String> = looked_at.map(|(key, value)| format!("{key}={value}")).collect();
-    Some(format!("{:?} is not matched by spec.selector; want labels that it matches", shown.join(",")))
 }
 
 /// Why `rollingUpdate.selector` with so many requirements is refused, if it is: the field, and why.

@@ -18,13 +18,13 @@ use crate::{
         labels,
     },
     domain::workload::{
-        claims,
+        claims, make,
         overrides::{Overrides, Problem},
         pod_order::Priority,
         rollout,
         update_order::UpdateOrder,
     },
-    k8s::{int_or_percent::IntOrPercent, pod::Labels, selector::Selector},
+    k8s::int_or_percent::IntOrPercent,
 };
 
 /// Feature gates that change what a spec means.
@@ -117,8 +117,8 @@ impl Spec {
         if replicas > MOST_REPLICAS {
             return Err(Invalid(format!("spec.replicas: {replicas} is not allowed; want up to {MOST_REPLICAS}")));
         }
-        if let Some(why) = not_selected(&spec.selector, &spec.template) {
-            return Err(Invalid(format!("spec.template.metadata.labels: {why}")));
+        if let Some(why) = make::not_selected(&spec.selector, &spec.template) {
+            return Err(Invalid(why));
         }
         let claims = spec.volume_claim_templates.as_ref().and_then(Value::as_array);
         if let Some(message) = too_many_claims(replicas, claims.map_or(0, Vec::len)) {
@@ -196,21 +196,6 @@ impl Spec {
             Update::OnDelete => None,
         }
     }
-}
-
-/// Why a template is refused whose labels the selector does not match, if it does not: each Pod would be let go of as soon as it
-/// is made, and keep the name that its successor needs. An empty selector is refused elsewhere.
-fn not_selected(selector: &LabelSelector, template: &Value) -> Option<String> {
-    let wanted = Selector::of(selector).ok().filter(|wanted| !wanted.is_empty())?;
-    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
-    let labels: Labels = serde_json::from_value(labels).unwrap_or_default();
-    if wanted.matches(&labels) {
-        return None;
-    }
-    let keys = wanted.keys();
-    let looked_at = labels.iter().filter(|(key, _)| keys.contains(key));
-    let shown: Vec<String> = looked_at.map(|(key, value)| format!("{key}={value}")).collect();
-    Some(format!("{:?} is not matched by spec.selector; want labels that it matches", shown.join(",")))
 }
 
 /// Whether a claim may be one of the set with this name, whatever its templates are called. A cheap check by name
