@@ -44,10 +44,13 @@ use crate::{
             make,
             plan::{self, Gates},
             spec::Spec,
-            status::{self, DEFAULTS_UNKNOWN, Outcome},
+            status::{self, Outcome},
         },
         pod::refresh,
-        workload::{owner::OwnerRef, status::REVISION_UNKNOWN},
+        workload::{
+            owner::OwnerRef,
+            status::{DEFAULTS_UNKNOWN, REVISION_UNKNOWN},
+        },
     },
     k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector, time::Now},
     runtime::{

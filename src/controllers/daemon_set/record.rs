@@ -20,7 +20,7 @@ use crate::{
         },
         workload::{
             conditions::{self, FAILED_CREATE, FAILED_UPDATE},
-            status::Progress,
+            status::{Progress, REVISION_UNKNOWN},
         },
     },
     runtime::{clock, queue::Requeue},
@@ -124,7 +124,7 @@ impl Controller {
         mut pass: Pass,
     ) -> kube::Result<Requeue> {
         let message = format!("the revision of the template cannot be found out: {error}");
-        let progress = Progress::Waiting { reason: "RevisionUnknown".into(), message: message.clone() };
+        let progress = Progress::Waiting { reason: REVISION_UNKNOWN.into(), message: message.clone() };
         pass.note(Err(error));
         self.refresh_as_recorded(job, &mut pass).await;
         self.record_without_revision(job, &progress, Some(&message)).await?;

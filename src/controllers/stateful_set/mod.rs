@@ -256,7 +256,10 @@ impl Controller {
         let Some(held) = self.sets.get(key) else { return Ok(Requeue::Await) };
         let set = Arc::new(held.open()?);
         self.common.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
-        let Some(set) = self.defaulted(key, set.clone()).await else { return self.without_defaults(&set).await };
+        let set = match self.defaulted(key, set.clone()).await {
+            Ok(set) => set,
+            Err(why) => return self.without_defaults(&held, &set, &why).await,
+        };
         let spec = match Spec::of(&set, self.gates()) {
             Ok(spec) => spec,
             Err(Invalid(message)) => return self.record_invalid(&held, &set, message).await,
@@ -321,9 +324,15 @@ impl Controller {
     }
 
     /// A pass while the API server cannot say what defaults the template has.
-    async fn without_defaults(&self, set: &StatefulSet) -> kube::Result<Requeue> {
+    async fn without_defaults(
+        &self,
+        held: &Packed<StatefulSet>,
+        set: &StatefulSet,
+        why: &str,
+    ) -> kube::Result<Requeue> {
         let mut pass = Pass::default();
         self.common.refresh_without_spec(set, Spec::hooks_of(set), &mut pass).await;
+        pass.common.look_after(self.record_unknown_defaults((held, set), why).await?);
         pass.common.look_after(Some(pod_template::ASK_AGAIN));
         pass.common.end(|after| self.queue.add_after(ObjectKey::of(set), after))
     }
@@ -361,23 +370,23 @@ impl Controller {
     }
 
     /// The set with a template as admission would have stored it. It was not asked when it was away, and Pods must not be
-    /// replaced because defaults are missing. None: the API server cannot say now.
-    async fn defaulted(&self, key: &ObjectKey, set: Arc<StatefulSet>) -> Option<Arc<StatefulSet>> {
+    /// replaced because defaults are missing. An error: the API server cannot say now.
+    async fn defaulted(&self, key: &ObjectKey, set: Arc<StatefulSet>) -> Result<Arc<StatefulSet>, String> {
         let remembered = self.common.memories.with(key, |memory| memory.defaulted.clone()).flatten();
         let asked = (&self.context.client, &*self.context.gates);
         let of = (&*key.namespace, set.metadata.generation);
         let defaulted = match pod_template::with_defaults(asked, of, &set.spec.template, remembered).await {
-            Ok(None) => return Some(set),
+            Ok(None) => return Ok(set),
             Ok(Some(defaulted)) => defaulted,
             Err(error) => {
                 tracing::warn!(stateful_set = %key, %error, "its template lacks defaults, waiting");
-                return None;
+                return Err(error.to_string());
             }
         };
         self.common.memories.with(key, |memory| memory.defaulted = Some(defaulted.clone()));
         let mut whole = StatefulSet::clone(&set);
         whole.spec.template = Value::clone(&defaulted.template);
-        Some(Arc::new(whole))
+        Ok(Arc::new(whole))
     }
 
     fn gates(&self) -> Gates {

@@ -14,7 +14,7 @@ use crate::{
         },
         workload::{
             conditions::{self, FAILED_CREATE, FAILED_UPDATE},
-            status::Progress,
+            status::{DEFAULTS_UNKNOWN, Progress, REVISION_UNKNOWN},
             steps::Wait,
         },
     },
@@ -152,18 +152,38 @@ impl Controller {
         self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
     }
 
-    /// That revisions can be neither read nor made, and why. Everything else that the status says stays, the generation and
-    /// the revisions above all: the next pass learns from them that the revision of this spec is not found out.
+    /// That revisions can be neither read nor made, and why.
     pub(super) async fn record_unknown_revision(&self, job: &Job, pass: &Pass) -> kube::Result<Option<Duration>> {
-        let recorded = job.set.status.clone().unwrap_or_default();
-        let why = pass.update_error.as_deref().unwrap_or_default();
-        let message = format!("The revision of the template cannot be found out: {why}");
-        let progress = Progress::Waiting { reason: "RevisionUnknown".into(), message };
-        let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, pass.update_error.as_deref())];
+        let why = pass.update_error.as_deref();
+        let message = format!("The revision of the template cannot be found out: {}", why.unwrap_or_default());
+        self.record_unknown((&job.held, &job.set), (REVISION_UNKNOWN, message), why).await
+    }
+
+    /// That the API server does not say what defaults the template has.
+    pub(super) async fn record_unknown_defaults(
+        &self,
+        of: (&Packed<StatefulSet>, &StatefulSet),
+        why: &str,
+    ) -> kube::Result<Option<Duration>> {
+        let message = format!("the defaults of the template cannot be found out: {why}");
+        self.record_unknown(of, (DEFAULTS_UNKNOWN, message), Some(why)).await
+    }
+
+    /// What is not known of a spec. Everything else that the status says stays, the generation and the revisions above all: the
+    /// next pass learns from them that the revision of this spec is not found out.
+    async fn record_unknown(
+        &self,
+        (held, set): (&Packed<StatefulSet>, &StatefulSet),
+        (reason, message): (&str, String),
+        failure: Option<&str>,
+    ) -> kube::Result<Option<Duration>> {
+        let recorded = set.status.clone().unwrap_or_default();
+        let progress = Progress::Waiting { reason: reason.into(), message };
+        let failures = [(FAILED_CREATE, None), (FAILED_UPDATE, failure)];
         let conditions = conditions::merged(&recorded.conditions, &progress, failures, clock::now());
         let generation = recorded.observed_generation;
         let wanted = recorded.with_conditions(conditions, generation);
-        self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await
+        self.common.write_status(&self.sets, held, set.status.as_ref(), &wanted).await
     }
 
     /// A spec that cannot be followed.

@@ -133,7 +133,9 @@ fn of_broadcast_jobs() -> Vec<Said> {
 }
 
 fn of_clone_sets() -> Vec<Said> {
-    use clone_set::status::{self, DEFAULTS_UNKNOWN, Outcome};
+    use clone_set::status::{self, Outcome};
+
+    use crate::domain::workload::status::DEFAULTS_UNKNOWN;
     let with = |replicas: i32, outcome: &Outcome| {
         let set: CloneSet = read(json!({"metadata": {"name": "web", "generation": 3},
             "spec": {"replicas": replicas, "selector": {}, "template": {}}}));

@@ -17,6 +17,8 @@ pub const SELECTOR: &str = "Selector";
 pub const PARTITION: &str = "Partition";
 /// Reason of Reconciling: revisions can be neither read nor made.
 pub const REVISION_UNKNOWN: &str = "RevisionUnknown";
+/// Reason of Reconciling: the API server cannot say what defaults the template has.
+pub const DEFAULTS_UNKNOWN: &str = "DefaultsUnknown";
 /// Reason of Ready: Pods on old revisions are left to whoever deletes them.
 pub const ON_DELETE: &str = SetUpdateType::OnDelete.as_str();
 

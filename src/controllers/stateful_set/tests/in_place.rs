@@ -214,6 +214,13 @@ async fn an_update_that_has_begun_ends_although_its_set_cannot_go_on() {
             world.play();
         }
         assert_eq!(condition(&world, "web-2", "Ready")["status"], "True", "{way}");
+        if way.starts_with("no ") {
+            let said = world.condition("Reconciling").expect("what is waited for");
+            let what =
+                if way == "no defaults" { "the defaults of the template" } else { "The revision of the template" };
+            assert!(said.starts_with(&format!("{what} cannot be found out: ")), "{said}");
+            assert_eq!(world.status()["observedGeneration"], 2, "{way}");
+        }
         let images = of_each(&world.objects(PODS), "/spec/containers/0/image");
         assert_eq!(images, ["i:1", "i:1", "i:2"], "{way}: nothing else is begun");
     }

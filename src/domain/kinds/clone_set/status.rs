@@ -20,8 +20,6 @@ pub const FAILED_SCALE: &str = "FailedScale";
 pub const FAILED_UPDATE: &str = "FailedUpdate";
 /// Condition: whether a roll-out makes progress. Only with a deadline.
 pub const PROGRESSING: &str = "Progressing";
-/// Reason of Reconciling: the API server cannot say what defaults the template has.
-pub const DEFAULTS_UNKNOWN: &str = "DefaultsUnknown";
 /// Reason of [`PROGRESSING`] while the roll-out goes on.
 const RUNNING: &str = "CloneSetUpdated";
 /// Reason of [`PROGRESSING`] after the deadline.
@@ -268,7 +266,7 @@ fn progress(
         && [status.replicas, status.updated_replicas, status.updated_available_replicas].iter().all(|n| *n == replicas);
     let is_held = is_left_to_deletions(spec, status);
     // By the counts of the pass before, or by what it said of an older spec or while nobody knew which revision is wanted.
-    let held = [kstatus::ON_DELETE, kstatus::REVISION_UNKNOWN, DEFAULTS_UNKNOWN];
+    let held = [kstatus::ON_DELETE, kstatus::REVISION_UNKNOWN, kstatus::DEFAULTS_UNKNOWN];
     let was_held = old.is_some_and(|old| is_left_to_deletions(spec, old))
         || status.conditions.iter().any(|c| c.type_ == kstatus::READY && held.contains(&&*c.reason));
     let begins = got_further || (was_held && !is_held);
@@ -481,7 +479,7 @@ mod tests {
     /// The reason of Progressing, in seconds after the begin with a deadline of 10 s.
     #[test]
     fn the_deadline_begins_anew_after_nobody_knew_which_revision_is_wanted() {
-        for reason in [kstatus::REVISION_UNKNOWN, DEFAULTS_UNKNOWN] {
+        for reason in [kstatus::REVISION_UNKNOWN, kstatus::DEFAULTS_UNKNOWN] {
             let mut set = clone_set(json!({"spec": {"progressDeadlineSeconds": 10}}));
             let pods = [pod("web-1", true, true), pod("web-2", false, false)];
             set.status = Some(of(&set, &pods, 0).0);
