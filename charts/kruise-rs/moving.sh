@@ -7,13 +7,15 @@ refuse() {
   exit 1
 }
 
-# All flags go to the last step alone, which Helm does when much is deleted already. So none of them may make Helm work in another
-# namespace or cluster than kubectl does before, or install nothing, or be one that `helm upgrade --install` does not know.
+# The flags go to `helm template`, which checks them first, and to `helm upgrade --install`, the last step; kubectl does not get
+# them. Both commands must know a flag, and none may name another namespace or cluster, install nothing, or take back what fails.
 check_flags() {
   for flag in "$@"; do
     case "$flag" in
       -n* | --namespace* | --kube-* | --kubeconfig* | --dry-run* | -h* | --help*)
-        refuse "$flag is refused, because this script hands its flags to Helm's last step only: set NAMESPACE for another namespace, and for another cluster KUBECONFIG, or KUBECTL and HELM (KUBECTL='kubectl --context C' HELM='helm --kube-context C'); there is no dry run" ;;
+        refuse "$flag is refused, because kubectl does not get the flags of this script: set NAMESPACE for another namespace, and for another cluster KUBECONFIG, or KUBECTL and HELM (KUBECTL='kubectl --context C' HELM='helm --kube-context C'); there is no dry run" ;;
+      --rollback-on-failure* | --atomic*)
+        refuse "$flag is refused: if a step took too long, Helm would uninstall the release, its definitions and with them all workloads" ;;
       -[ags]* | --api-versions* | --show-only* | --generate-name* | --name-template* | --release-name* | --output-dir* | \
         --include-crds* | --is-upgrade* | --skip-tests* | --replace*)
         refuse "$flag is refused: it is no flag of helm upgrade --install" ;;

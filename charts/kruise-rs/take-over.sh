@@ -192,7 +192,7 @@ elif [ ! -f "$save/values.yaml" ]; then
   refuse "OpenKruise's manager does not run, and there is no $save/values.yaml of an earlier run, with its feature gates; set SAVE"
 fi
 $helm template "$release" "$here" --namespace "$system" --values "$save/values.yaml" "$@" >"$save/kruise-rs.yaml" ||
-  refuse "the values are not good for kruise-rs"
+  refuse "Helm cannot render the chart with these flags and values (see above)"
 grep -q "^  namespace: \"*$system\"*\$" "$save/kruise-rs.yaml" ||
   refuse "with these values kruise-rs would not be in namespace $system: leave installation.namespace out, and set NAMESPACE if need be"
 

@@ -235,11 +235,13 @@ impl<K: StoredObject> Store<K> {
         *self.synced.borrow()
     }
 
-    /// Whether what is not here does not exist, but for what the watch has still to bring: the first list has come, and the watch
-    /// has not failed for a minute. One that goes on failing does so more often.
+    /// Whether an object that is not in the store does not exist, but for events that are on their way: the first list is complete,
+    /// no list is being read, and the watch has not failed for longer than lies between two failures.
     pub fn is_current(&self) -> bool {
-        const QUIET: Duration = Duration::from_secs(60);
-        self.is_synced() && self.lock().failed.is_none_or(|at| at.elapsed() > QUIET)
+        // An answer is waited for for a minute, and its body for another one; then there is a pause.
+        const QUIET: Duration = Duration::from_secs(150);
+        let objects = self.lock();
+        self.is_synced() && !objects.listing && objects.failed.is_none_or(|at| at.elapsed() > QUIET)
     }
 
     /// The watch has failed.

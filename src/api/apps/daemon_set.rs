@@ -121,7 +121,7 @@ pub struct RollingUpdateDaemonSet {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new(OF_32_BITS).message("spec.updateStrategy.rollingUpdate.partition: want a number of up to 32 bits, or a percentage"))]
     pub partition: Option<IntOrString>,
-    /// true: no Pod is updated. Pods are created and removed all the same.
+    /// true: no update of a Pod begins; one that its hook has already let go is completed. Pods are created and removed as usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }

@@ -47,7 +47,7 @@ use crate::{
         claim_control::ClaimControl,
         guarded::Guarded,
         packed::Packed,
-        pod_template::{self, Defaulted},
+        pod_template::{self, Defaulted, Refused},
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::{Resolved, Revisions},
@@ -328,11 +328,11 @@ impl Controller {
         &self,
         held: &Packed<StatefulSet>,
         set: &StatefulSet,
-        why: &str,
+        why: &Refused,
     ) -> kube::Result<Requeue> {
         let mut pass = Pass::default();
         self.common.refresh_without_spec(set, Spec::hooks_of(set), &mut pass).await;
-        pass.common.look_after(self.record_unknown_defaults((held, set), why).await?);
+        pass.common.look_after(self.record_unknown_defaults((held, set), &why.to_string()).await?);
         pass.common.look_after(Some(pod_template::ASK_AGAIN));
         pass.common.end(|after| self.queue.add_after(ObjectKey::of(set), after))
     }
@@ -371,7 +371,7 @@ impl Controller {
 
     /// The set with a template as admission would have stored it. It was not asked when it was away, and Pods must not be
     /// replaced because defaults are missing. An error: the API server cannot say now.
-    async fn defaulted(&self, key: &ObjectKey, set: Arc<StatefulSet>) -> Result<Arc<StatefulSet>, String> {
+    async fn defaulted(&self, key: &ObjectKey, set: Arc<StatefulSet>) -> Result<Arc<StatefulSet>, Refused> {
         let remembered = self.common.memories.with(key, |memory| memory.defaulted.clone()).flatten();
         let asked = (&self.context.client, &*self.context.gates);
         let of = (&*key.namespace, set.metadata.generation);
@@ -380,7 +380,7 @@ impl Controller {
             Ok(Some(defaulted)) => defaulted,
             Err(error) => {
                 tracing::warn!(stateful_set = %key, %error, "its template lacks defaults, waiting");
-                return Err(error.to_string());
+                return Err(error);
             }
         };
         self.common.memories.with(key, |memory| memory.defaulted = Some(defaulted.clone()));

@@ -155,7 +155,7 @@ impl Controller {
     /// That revisions can be neither read nor made, and why.
     pub(super) async fn record_unknown_revision(&self, job: &Job, pass: &Pass) -> kube::Result<Option<Duration>> {
         let why = pass.update_error.as_deref();
-        let message = format!("The revision of the template cannot be found out: {}", why.unwrap_or_default());
+        let message = format!("the revision of the template cannot be found out: {}", why.unwrap_or_default());
         self.record_unknown((&job.held, &job.set), (REVISION_UNKNOWN, message), why).await
     }
 

@@ -387,7 +387,7 @@ mod tests {
         let mut kept = Kept { store: store.clone(), decode, on_change: |_: Change<'_, StoredName>| {} };
         follow(futures::stream::iter([Err(failed)]), "DaemonSet", &mut kept).await;
         assert!(!store.is_current());
-        tokio::time::advance(Duration::from_secs(61)).await;
+        tokio::time::advance(Duration::from_secs(151)).await;
         assert!(store.is_current());
     }
 

@@ -217,7 +217,7 @@ async fn an_update_that_has_begun_ends_although_its_set_cannot_go_on() {
         if way.starts_with("no ") {
             let said = world.condition("Reconciling").expect("what is waited for");
             let what =
-                if way == "no defaults" { "the defaults of the template" } else { "The revision of the template" };
+                if way == "no defaults" { "the defaults of the template" } else { "the revision of the template" };
             assert!(said.starts_with(&format!("{what} cannot be found out: ")), "{said}");
             assert_eq!(world.status()["observedGeneration"], 2, "{way}");
         }

@@ -172,7 +172,7 @@ impl Rollout<'_, '_> {
     fn take_back(&self, pod: &Pod, is_wanted: bool, plan: &mut Plan) {
         let spec = self.observed.spec;
         match pod.state {
-            // While paused nothing is begun and nothing is taken back.
+            // While paused nothing is begun, and what is held stays as it is.
             State::PreparingDelete | State::PreparingUpdate if is_wanted => {}
             State::PreparingDelete if !spec.lifecycle.deletion_is_final() => {
                 plan.actions.push(Action::Change { pod: pod.name.clone(), change: PodAction::CancelDeletion });

@@ -977,7 +977,7 @@ type DaemonSetUpdateStrategyRollingUpdate struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 	// On how many nodes Pods are kept on the old revision: a number, or a percentage of the nodes that are to have a Pod, rounded down.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
-	// true: no Pod is updated.
+	// true: no update of a Pod begins; one that its hook has already let go is completed.
 	Paused *bool `json:"paused,omitempty"`
 	// Standard (the default): another Pod takes the place of the old one.
 	RollingUpdateType string `json:"rollingUpdateType,omitempty"`
