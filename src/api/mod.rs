@@ -13,7 +13,8 @@
 //!
 //! LEAF: imports nothing of ours; the executable knows it as `crate::api`. The documentation of the types becomes the text of
 //! `kubectl explain`.
-//! To add a kind: write its file, add one line to [`kinds::KINDS`] and one to [`Crd::render`]. `manifests/` and start-up follow from the table.
+//! To add a kind: write its file, add one line to [`kinds::KINDS`] and one to [`Crd::render`]. `manifests/` and start-up follow
+//! from the table.
 
 #![warn(missing_docs)]
 

@@ -66,40 +66,16 @@ impl Resource for AsSent {
     }
 }
 
-/// The same resource, with its objects as they are sent, or with their metadata. `kind` is for people.
-pub(super) fn as_sent<K, S>(api: Api<K>, kind: &str) -> Api<S>
+/// The same objects as they are sent, or their metadata.
+pub(super) fn as_sent<K, S>(api: Api<K>, resource: &ApiResource) -> Api<S>
 where
     K: Resource,
     S: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
 {
-    let (resource, namespace) = resource(api.resource_url(), kind);
-    match namespace {
-        Some(namespace) => Api::namespaced_with(api.into_client(), &namespace, &resource),
-        None => Api::all_with(api.into_client(), &resource),
+    match api.namespace().map(str::to_owned) {
+        Some(namespace) => Api::namespaced_with(api.into_client(), &namespace, resource),
+        None => Api::all_with(api.into_client(), resource),
     }
-}
-
-/// The resource and the namespace of a path, as kube makes them of both.
-fn resource(path: &str, kind: &str) -> (ApiResource, Option<String>) {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let (group, rest) = match parts.as_slice() {
-        ["apis", group, rest @ ..] => (*group, rest),
-        rest => ("", rest.get(1..).unwrap_or_default()),
-    };
-    let (version, rest) = rest.split_first().map_or(("", rest), |(version, rest)| (*version, rest));
-    let (namespace, plural) = match rest {
-        ["namespaces", namespace, plural] => (Some((*namespace).to_owned()), *plural),
-        rest => (None, rest.first().copied().unwrap_or_default()),
-    };
-    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let resource = ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version,
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    };
-    (resource, namespace)
 }
 
 #[cfg(test)]
@@ -118,7 +94,7 @@ mod tests {
         let client = fake_api::answering_some(|_, _| None);
         fn same<K: Resource<DynamicType = ()>>(api: Api<K>) -> String {
             let path = api.resource_url().to_owned();
-            let sent: Api<AsSent> = as_sent(api, &K::kind(&()));
+            let sent: Api<AsSent> = as_sent(api, &ApiResource::erase::<K>(&()));
             assert_eq!(sent.resource_url(), path);
             path
         }

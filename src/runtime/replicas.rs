@@ -214,7 +214,7 @@ impl Replicas {
                 Change::Undecodable { key, .. } => changed(kind, key),
             };
             tokio::select! {
-                () = watches::watch_dynamic(api.clone(), &resource.kind, Config::default(), store, report) => {}
+                () = watches::watch_dynamic(api.clone(), &resource, Config::default(), store, report) => {}
                 _ = wanted.wait_for(|wanted| !wanted.contains(&kind)) => {}
             }
             lock(&self.stores).remove(&kind);

@@ -30,7 +30,8 @@ pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> 
         }
         match answer {
             Ok(installed) => {
-                if let Some(reason) = of(ours, &installed.status.stored_versions) {
+                let ever = installed.status.and_then(|status| status.stored_versions).unwrap_or_default();
+                if let Some(reason) = of(ours, &ever) {
                     anyhow::bail!(reason);
                 }
             }
@@ -51,13 +52,13 @@ pub async fn check(client: &Client, definitions: impl Iterator<Item = &Crd>) -> 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Definition {
-    status: DefinitionStatus,
+    status: Option<DefinitionStatus>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct DefinitionStatus {
-    stored_versions: Vec<String>,
+    stored_versions: Option<Vec<String>>,
 }
 
 /// One that is not installed has stored nothing.

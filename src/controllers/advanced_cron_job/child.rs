@@ -199,7 +199,7 @@ impl kube::Resource for Child {
 }
 
 /// A kind as the API server knows it.
-fn resource(kind: JobKind) -> ApiResource {
+pub(super) fn resource(kind: JobKind) -> ApiResource {
     ApiResource {
         group: kind.group().into(),
         version: kind.version().into(),

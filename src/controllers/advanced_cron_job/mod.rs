@@ -20,7 +20,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, histogram::Histogram},
 };
 
-use self::child::{BY_CRON, Child, api_of};
+use self::child::{BY_CRON, Child, api_of, resource};
 use super::{Context, Registration, Runner, Started, lock, owned_by};
 use crate::{
     api::apps::{self, advanced_cron_job::AdvancedCronJob},
@@ -193,9 +193,10 @@ impl Controller {
             let store = self.jobs.of(kind);
             let on_job = self.clone();
             let job_changed = move |change: Change<'_, Child>| on_job.job_changed(&change);
-            let api = api_of(&self.context, kind);
-            let watch = watches::watch_dynamic(api, kind.kind(), Config::default(), store.clone(), job_changed);
-            runner = runner.following(store).following_others(watch);
+            let (api, store_of_kind) = (api_of(&self.context, kind), store.clone());
+            runner = runner.following(store).following_others(async move {
+                watches::watch_dynamic(api, &resource(kind), Config::default(), store_of_kind, job_changed).await;
+            });
         }
         let on_clock = self.clone();
         let runner = runner.following_others(async move { on_clock.follow_clock().await });

@@ -1,7 +1,8 @@
 //! Advanced DaemonSets: one Pod on each node that fits, made, deleted and updated within the limits of their spec.
 //!
 //! - Owns: the Pods and ControllerRevisions of DaemonSets of apps.kruise.io, and their status.
-//! - Watches: those DaemonSets, the names of built-in ones, Pods, Nodes. ControllerRevisions are read when a spec is new and while Pods are outdated.
+//! - Watches: those DaemonSets, the names of built-in ones, Pods, Nodes. ControllerRevisions are read when a spec is new and
+//!   while Pods are outdated.
 //! - Never: deletes a Pod by force, touches what another owner controls. While the built-in DaemonSet of the same name
 //!   selects the same Pods it makes, updates and deletes nothing, or every node would have two; an update in place that
 //!   has begun gets to its end.

@@ -151,26 +151,11 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
     /// first one of each generation does, reads it anyway, as every pass does while the watch fails.
     pub async fn aside(&self, key: &ObjectKey, of: (&LabelSelector, &Value), generation: Option<i64>) -> Option<Aside> {
         let was_searched = generation.is_some() && self.with(key, |memory| memory.searched == generation);
-        let is_apart = self.built_in.is_current()
-            && self.built_in.get(key).is_none_or(|named| {
-                let apart = self.with(key, |memory| memory.apart.clone());
-                apart.is_some_and(|(uid, generation)| named.spec() == (Some(&uid), Some(generation)))
-            });
-        if was_searched && is_apart {
+        if was_searched && self.is_known_apart(key) {
             return None;
         }
         let (kind, name) = (self.kind.0, &key.name);
-        let overlaps = match self.read_built_in(key).await {
-            Ok(other) => {
-                let overlaps = select_alike(of, &other);
-                let meta = &other["metadata"];
-                let spec = meta["uid"].as_str().map(str::to_owned).zip(meta["generation"].as_i64());
-                self.with(key, |memory| memory.apart = spec.filter(|_| !overlaps));
-                Ok(overlaps)
-            }
-            Err(error) => Err(error),
-        };
-        match overlaps {
+        match self.overlaps(key, of).await {
             Ok(false) => None,
             Ok(true) => Some(Aside {
                 progress: Progress::Stalled {
@@ -191,6 +176,25 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 then: Err(error),
             }),
         }
+    }
+
+    /// Whether the watch says that there is no such object, or that it is as it was when it selected other Pods.
+    fn is_known_apart(&self, key: &ObjectKey) -> bool {
+        let is_as_before = |named: Arc<StoredName>| {
+            let apart = self.with(key, |memory| memory.apart.clone());
+            apart.is_some_and(|(uid, generation)| named.spec() == (Some(&uid), Some(generation)))
+        };
+        self.built_in.is_current() && self.built_in.get(key).is_none_or(is_as_before)
+    }
+
+    /// Reads whether there is such an object that selects the same Pods. One that selects others is remembered.
+    async fn overlaps(&self, key: &ObjectKey, of: (&LabelSelector, &Value)) -> kube::Result<bool> {
+        let other = self.read_built_in(key).await?;
+        let overlaps = select_alike(of, &other);
+        let meta = &other["metadata"];
+        let spec = meta["uid"].as_str().map(str::to_owned).zip(meta["generation"].as_i64());
+        self.with(key, |memory| memory.apart = spec.filter(|_| !overlaps));
+        Ok(overlaps)
     }
 
     /// The built-in object of the same kind and name; null if there is none.

@@ -2,8 +2,8 @@
 //! of their spec.
 //!
 //! - Owns: the Pods, claims and ControllerRevisions of StatefulSets of apps.kruise.io, and their status.
-//! - Watches: those StatefulSets, the names of built-in ones, Pods, claims. ControllerRevisions are read when a spec is new, storage classes while
-//!   claims grow.
+//! - Watches: those StatefulSets, the names of built-in ones, Pods, claims. ControllerRevisions are read when a spec is new,
+//!   storage classes while claims grow.
 //! - Never: deletes a Pod by force, makes a second Pod of an identity, deletes a claim, touches what another owner
 //!   controls. While the built-in StatefulSet of the same name selects the same Pods it makes, updates and deletes
 //!   nothing; an update in place that has begun gets to its end.

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt, pin_mut};
 use kube::{
     Api, Resource,
     api::ListParams,
-    core::PartialObjectMeta,
+    core::{ApiResource, PartialObjectMeta},
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
@@ -35,13 +35,8 @@ pub async fn watch_guarded<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    follow_json(
-        api,
-        &K::kind(&()),
-        config,
-        &mut Kept { store, decode: |sent: AsSent| serde_json::from_value(sent.object), on_change },
-    )
-    .await;
+    let decode = |sent: AsSent| serde_json::from_value(sent.object);
+    follow_json(api, &ApiResource::erase::<K>(&()), config, &mut Kept { store, decode, on_change }).await;
 }
 
 /// Waits until the first list of a watch is complete, or until the API server says that it has no such kind: then there are
@@ -74,20 +69,20 @@ pub async fn watch<K>(
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync,
 {
-    watch_dynamic(api, &K::kind(&()), config, store, on_change).await;
+    watch_dynamic(api, &ApiResource::erase::<K>(&()), config, store, on_change).await;
 }
 
-/// The same for a type that stands for several kinds; `kind` is for people.
+/// The same for a type that stands for several kinds: `resource` is that of `api`.
 pub async fn watch_dynamic<K>(
     api: Api<K>,
-    kind: &str,
+    resource: &ApiResource,
     config: watcher::Config,
     store: Arc<Store<K>>,
     on_change: impl FnMut(Change<'_, K>) + Send,
 ) where
     K: Resource + DeserializeOwned + Send + Sync,
 {
-    follow_json(api, kind, config, &mut Kept { store, decode: read, on_change }).await;
+    follow_json(api, resource, config, &mut Kept { store, decode: read, on_change }).await;
 }
 
 /// Keeps a store equal to the API server, for ever, of what `view` takes from each object. `config` says how many objects
@@ -103,7 +98,7 @@ pub async fn watch_as<W, K>(
     K: StoredObject + Send + Sync,
 {
     let decode = move |sent| read(sent).map(&view);
-    follow_json(api, &W::kind(&()), config, &mut Kept { store, decode, on_change }).await;
+    follow_json(api, &ApiResource::erase::<W>(&()), config, &mut Kept { store, decode, on_change }).await;
 }
 
 /// Keeps a store equal to the API server, for ever, of the names of objects: nothing else of them is asked for than metadata.
@@ -114,11 +109,11 @@ pub async fn watch_names<K>(
 ) where
     K: Resource<DynamicType = ()>,
 {
-    let kind = K::kind(&());
-    let api: Api<PartialObjectMeta<AsSent>> = as_sent(api, &kind);
+    let resource = ApiResource::erase::<K>(&());
+    let api: Api<PartialObjectMeta<AsSent>> = as_sent(api, &resource);
     let events = watcher::watcher(api, watcher::Config::default().page_size(PAGE));
     let decode = |object: PartialObjectMeta<AsSent>| Ok::<_, Infallible>(StoredName::of(&object));
-    follow(events, &kind, &mut Kept { store, decode, on_change }).await;
+    follow(events, &resource.kind, &mut Kept { store, decode, on_change }).await;
 }
 
 /// Keeps a store equal to the API server, for ever, of a built-in kind, which comes in protobuf: of all objects, or of those
@@ -133,14 +128,15 @@ pub async fn watch_in_protobuf<W, K>(
     W: Resource<DynamicType = ()> + Clone + DeserializeOwned + Into<K>,
     K: InProtobuf + StoredObject + Send + Sync,
 {
-    let kind = W::kind(&());
+    let resource = ApiResource::erase::<W>(&());
+    let kind = &resource.kind;
     let events = protobuf_watch::events::<W, K>(api.clone(), fields.clone(), PAGE);
     let decode = |object| Ok::<_, Infallible>(kept(object));
-    follow(events, &kind, &mut Kept { store: store.clone(), decode, on_change: &mut on_change }).await;
+    follow(events, kind, &mut Kept { store: store.clone(), decode, on_change: &mut on_change }).await;
     tracing::warn!(%kind, "the answer to a list is not in protobuf, reading JSON: this takes more of the processor");
     let config = watcher::Config { field_selector: fields, ..watcher::Config::default() };
     let decode = |sent| read(sent).map(|object: W| kept(object.into()));
-    follow_json(api, &kind, config, &mut Kept { store, decode, on_change }).await;
+    follow_json(api, &resource, config, &mut Kept { store, decode, on_change }).await;
 }
 
 /// What a type is expected to hold always; where it does not, only this line says so.
@@ -204,12 +200,17 @@ where
     }
 }
 
-async fn follow_json<K: Resource>(api: Api<K>, kind: &str, config: watcher::Config, sink: &mut dyn Sink<AsSent>) {
-    // Without a word kube asks for more.
+async fn follow_json<K: Resource>(
+    api: Api<K>,
+    resource: &ApiResource,
+    config: watcher::Config,
+    sink: &mut dyn Sink<AsSent>,
+) {
+    // kube's own default is larger.
     let size = config.page_size.map_or(PAGE, |size| size.min(PAGE));
     let config = config.page_size(size);
-    let api: Api<AsSent> = as_sent(api, kind);
-    follow(watcher::watcher(api, config), kind, sink).await;
+    let api: Api<AsSent> = as_sent(api, resource);
+    follow(watcher::watcher(api, config), &resource.kind, sink).await;
 }
 
 async fn follow<W: StoredObject>(

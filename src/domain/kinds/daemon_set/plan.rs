@@ -299,8 +299,8 @@ impl<'a> Slot<'a> {
         let known = observed.outages.get(&self.node.name).filter(|known| known.since == since).map(|known| known.came);
         let came = match known {
             Some(came @ (Came::Before | Came::Meanwhile)) => came,
-            _ if self.may_have_broken_it(observed.spec, since, known) => Came::Meanwhile,
-            _ if self.came_first(observed, at, known) => Came::Before,
+            _ if self.may_have_broken_it(observed.spec, since, known.is_some()) => Came::Meanwhile,
+            _ if self.came_first(observed, at, known.is_some()) => Came::Before,
             None if self.next().is_none_or(|pod| !pod.is_unchanged_since(since)) => Came::Meanwhile,
             _ => Came::Later,
         };
@@ -312,18 +312,19 @@ impl<'a> Slot<'a> {
         self.new.or(self.old)
     }
 
-    /// Whether a Pod says that it was made or updated in the outage that lasts since then, in seconds. Of one that was seen to
-    /// begin, and is looked at for the first time, no Pod can say that: it speaks of an earlier one, maybe by another clock.
-    fn says_so(&self, pod: &Pod, since: i64, known: Option<Came>) -> bool {
-        (known.is_some() || !self.node.saw_outage_begin) && pod.was_made_in_outage(since)
+    /// Whether the label of a Pod says that it was made or updated in the outage that lasts since then, in seconds. `is_known`: an
+    /// earlier pass has seen that outage. If the manager has just seen it begin, the label is from an earlier one, maybe by
+    /// another clock, and says nothing.
+    fn says_so(&self, pod: &Pod, since: i64, is_known: bool) -> bool {
+        (is_known || !self.node.saw_outage_begin) && pod.was_made_in_outage(since)
     }
 
     /// Whether the node was lost before its Pod was replaced or updated, as far as can be told by what is there now.
-    /// `known`: an earlier pass has seen it lost after that, for what may be another template.
+    /// `is_known`: an earlier pass has seen it lost after that, for what may be another template.
     ///
     /// Clocks differ: that the node seems to have been lost before its Pod was made or updated says nothing by itself.
-    fn came_first(&self, observed: &Observed<'_>, since: Timestamp, known: Option<Came>) -> bool {
-        let (seconds, is_known) = (since.as_second(), known.is_some());
+    fn came_first(&self, observed: &Observed<'_>, since: Timestamp, is_known: bool) -> bool {
+        let seconds = since.as_second();
         let is_older = observed.update_since.is_some_and(|update| since < update);
         let Some(pod) = self.next() else {
             // It joins, and has not had one: it was not seen to be Ready before, nor is there a template since that may have
@@ -334,7 +335,7 @@ impl<'a> Slot<'a> {
             // Or it was lost before there was a template that could have been the cause.
             return joins || observed.spec.created.is_some_and(|made| since < made) || is_known && is_older;
         };
-        if self.says_so(pod, seconds, known) {
+        if self.says_so(pod, seconds, is_known) {
             return true;
         }
         match pod.is_old() {
@@ -351,7 +352,7 @@ impl<'a> Slot<'a> {
     /// because of it, so that the next template too has to count it. The outage may have begun before the time that is known:
     /// a manager that starts anew sees only when the node's condition changed last, from False to Unknown or back. So a Pod
     /// that has not worked for longer than that is held against the node too.
-    fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64, known: Option<Came>) -> bool {
+    fn may_have_broken_it(&self, spec: &Spec, not_ready_since: i64, is_known: bool) -> bool {
         let suspect = SUSPECT_SECONDS + i64::from(spec.min_ready_seconds) + spec.rolling.grace_seconds;
         let earliest = |pod: &Pod| match pod.unready_since {
             Some(unready) if !self.node.saw_outage_begin => unready.as_second().min(not_ready_since),
@@ -359,7 +360,7 @@ impl<'a> Slot<'a> {
         };
         let is_suspect =
             |pod: &Pod| pod.begun().is_some_and(|begun| begun <= not_ready_since && earliest(pod) - begun <= suspect);
-        self.pods.iter().any(|pod| !self.says_so(pod, not_ready_since, known) && is_suspect(pod))
+        self.pods.iter().any(|pod| !self.says_so(pod, not_ready_since, is_known) && is_suspect(pod))
     }
 }
 
