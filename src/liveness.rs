@@ -319,7 +319,8 @@ impl Acts {
     }
 
     /// Fails unless each of these happened so often in a hundred histories. One history that is repeated need not have
-    /// everything in it.
+    /// everything in it. Where a store's order of objects has a part in it, counts differ a little from run to run: leave
+    /// them a third of room.
     #[track_caller]
     pub fn require(&self, percent: &[(&str, u64)]) {
         let seeds = self.count(SEEDS);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use axum::http::{Method, request::Parts};
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -15,6 +16,7 @@ use crate::{
     runtime::{
         clock,
         queue::Queue,
+        random,
         watches::{Change, ObjectKey, Store, StoredObject},
     },
 };
@@ -415,7 +417,7 @@ where
     D: Driver,
     M: Model<Seen = D::Seen>,
 {
-    in_paused_time(async {
+    in_paused_time(seed, async {
         let (mut driver, mut model) = begin(&mut Random(seed));
         let beginning = beginning(&driver);
         let run = liveness::run(seed, limits, &mut driver, &mut model).await;
@@ -424,18 +426,15 @@ where
     })
 }
 
-/// Runs a history in a runtime whose clock is paused.
-pub(super) fn in_paused_time<F: Future>(history: F) -> F::Output {
+/// Runs a history in a runtime whose clock is paused. The seed decides the time at which it begins and every random number, so
+/// that it is the same each time.
+pub(super) fn in_paused_time<F: Future>(seed: u64, history: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        begin_at_a_whole_second().await;
+        random::seed(seed);
+        // At any hour of a week and in any season; objects have times in whole seconds.
+        let weeks_and_hours = i64::try_from(seed % 40).unwrap() * (13 * 7 * 24 + 5) * 3600;
+        clock::begin(Timestamp::from_second(1_767_225_600 + weeks_and_hours).unwrap());
         history.await
     })
-}
-
-/// Advances the paused clock to the next whole second. Objects have times in whole seconds: what is over must not depend on
-/// the moment at which the test was started.
-pub(super) async fn begin_at_a_whole_second() {
-    let into_second = u64::try_from(clock::now().wall.subsec_nanosecond()).unwrap_or_default();
-    tokio::time::advance(std::time::Duration::from_nanos(1_000_000_000 - into_second)).await;
 }

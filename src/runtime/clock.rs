@@ -13,10 +13,21 @@ static START: OnceLock<(Timestamp, Instant)> = OnceLock::new();
 
 /// Reads both clocks.
 pub fn now() -> Now {
+    #[cfg(test)]
+    if let Some((began, start)) = tests::played() {
+        return at(began, start);
+    }
     let (began, start) = START.get_or_init(start);
-    let elapsed = start.elapsed();
-    Now { wall: wall(*began, elapsed), mono: elapsed + Duration::from_secs(1) }
+    at(*began, *start)
 }
+
+fn at(began: Timestamp, start: Instant) -> Now {
+    let elapsed = start.elapsed();
+    Now { wall: wall(began, elapsed), mono: elapsed + Duration::from_secs(1) }
+}
+
+#[cfg(test)]
+pub use tests::begin;
 
 /// The time zone of this process: that of `TZ`, or else of `/etc/localtime`; without both UTC. Zones are known by name without
 /// any files.
@@ -56,7 +67,22 @@ fn wall(began: Timestamp, elapsed: Duration) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        static PLAYED: Cell<Option<(Timestamp, Instant)>> = const { Cell::new(None) };
+    }
+
+    /// On this thread it is `wall`, and a process has just begun.
+    pub fn begin(wall: Timestamp) {
+        PLAYED.set(Some((wall, Instant::now())));
+    }
+
+    pub(super) fn played() -> Option<(Timestamp, Instant)> {
+        PLAYED.get()
+    }
 
     #[test]
     fn the_zone_is_that_of_tz_or_else_of_the_system() {

@@ -40,6 +40,7 @@ pub mod pod_template;
 pub mod pre_download;
 mod protobuf_watch;
 pub mod queue;
+pub mod random;
 mod repeat;
 pub mod replicas;
 pub mod retry;

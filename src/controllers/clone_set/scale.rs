@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use ring::rand::SecureRandom;
 use serde_json::{Value, json};
 
 use super::{CloneSetJob, CloneSetObjects, Controller, Pass, Resolved};
@@ -29,6 +28,7 @@ use crate::{
         apply::{is_refusal, namespace_is_ending},
         clock,
         pod_control::{Created, Part},
+        random,
         slow_start::{each, slow_start},
         watches::ObjectKey,
     },
@@ -214,8 +214,10 @@ impl Controller {
         let ending = if job.spec.claim_templates.is_empty() { 0 } else { ending.len() };
         let count = wanted.saturating_sub(ending + failed.len());
         if count > 0 {
-            let pods = self.new_pods(job, &resolved, seen, &claimed, (count, current));
-            let (made, error) = self.create_all(job, seen, pods).await;
+            let (made, error) = match self.new_pods(job, &resolved, seen, &claimed, (count, current)) {
+                Ok(pods) => self.create_all(job, seen, pods).await,
+                Err(error) => (0, Some(error)),
+            };
             done |= made > 0;
             failure = failure.or(error);
         }
@@ -230,7 +232,7 @@ impl Controller {
         seen: &CloneSetObjects,
         claimed: &BTreeSet<&str>,
         (count, current): (usize, usize),
-    ) -> Vec<(String, Value)> {
+    ) -> kube::Result<Vec<(String, Value)>> {
         let mut unusable: BTreeSet<&str> = seen.views.iter().chain(&seen.inactive).map(|pod| id_of(pod)).collect();
         if !job.spec.reuses_claims {
             unusable.extend(seen.claims.iter().map(|claim| claim.instance_id.as_str()));
@@ -241,14 +243,9 @@ impl Controller {
             self.context.pods.get(&ObjectKey::new(&job.key.namespace, &name)).is_some()
         };
         unusable.extend(claimed.iter().copied().filter(is_taken));
-        let random = ring::rand::SystemRandom::new();
-        let number = || {
-            let mut bytes = [0; 4];
-            // Without randomness ids would be equal, and creating them would say so.
-            let _ = random.fill(&mut bytes);
-            u32::from_ne_bytes(bytes)
-        };
-        let ids = make::instance_ids(count, claimed, &unusable, number);
+        let number = || random::bytes().map(u32::from_ne_bytes);
+        let ids =
+            make::instance_ids(count, claimed, &unusable, number).map_err(|none| kube::Error::Service(none.into()))?;
         let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
         let now = clock::now();
         let current_template = if current > 0 { resolved.template(&resolved.current) } else { None };
@@ -260,7 +257,7 @@ impl Controller {
             let pod = make::pod(&job.owner, &job.spec, revision, &id, short, now);
             (id, pod)
         };
-        ids.into_iter().enumerate().map(pod).collect()
+        Ok(ids.into_iter().enumerate().map(pod).collect())
     }
 
     async fn create_all(

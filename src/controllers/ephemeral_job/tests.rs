@@ -635,7 +635,7 @@ async fn history(seed: u64) -> Acts {
 
 #[test]
 fn simulation_of_ephemeral_jobs() {
-    let acts = liveness::seeds(150, "simulation_of_ephemeral_jobs", |seed| Ok(in_paused_time(history(seed))));
+    let acts = liveness::seeds(150, "simulation_of_ephemeral_jobs", |seed| Ok(in_paused_time(seed, history(seed))));
     acts.require(&[
         ("refused writes", 50),
         ("lost answers", 10),

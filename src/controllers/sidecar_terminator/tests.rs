@@ -483,7 +483,8 @@ async fn history(seed: u64) -> Acts {
 
 #[test]
 fn simulation_of_sidecar_termination() {
-    let acts = liveness::seeds(200, "simulation_of_sidecar_termination", |seed| Ok(in_paused_time(history(seed))));
+    let acts =
+        liveness::seeds(200, "simulation_of_sidecar_termination", |seed| Ok(in_paused_time(seed, history(seed))));
     acts.require(&[
         ("managers that started anew", 30),
         ("refused writes", 5),

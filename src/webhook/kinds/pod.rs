@@ -12,7 +12,6 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -31,7 +30,7 @@ use crate::{
         pod::launch_priority,
     },
     k8s::{name, rbac::Rule},
-    runtime::kruise_configuration,
+    runtime::{kruise_configuration, random},
     webhook::{
         Context,
         server::handler::MatchCondition,
@@ -100,8 +99,7 @@ fn with_subset(pod: &Value, placed: &Value, admitted: Admitted, warning: Option<
 }
 
 async fn admit_placed(context: &Context, request: &Request, pod: &Value, is_required: bool) -> Decision {
-    let mut random = [0; name::SUFFIX];
-    SystemRandom::new().fill(&mut random).map_err(|_| Denied::internal("the system has no random numbers"))?;
+    let random: [u8; name::SUFFIX] = random::bytes().map_err(|none| Denied::internal(none.to_string()))?;
     // Where sidecars are required, no patch of a subset is a way around them.
     let before = is_required.then_some(&request.object);
     // A replica that has just started waits for both at the same time.

@@ -24,7 +24,6 @@ use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
-use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
@@ -52,6 +51,7 @@ use crate::{
         guarded::Guarded,
         lock,
         metrics::Metrics,
+        random,
         watches::{self, Change, ObjectKey, Store, StoreIndex},
         workload::ReplicaSetOwners,
     },
@@ -542,8 +542,7 @@ fn new_replica() -> String {
 
 /// A random UID, as the API server makes them.
 fn new_uid() -> Result<String, Unplaced> {
-    let mut bytes = [0_u8; 16];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Unplaced::Unusable("the system has no random numbers".into()))?;
+    let mut bytes: [u8; 16] = random::bytes().map_err(|none| Unplaced::Unusable(none.to_string()))?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

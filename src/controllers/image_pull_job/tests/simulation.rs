@@ -9,7 +9,7 @@ use super::*;
 use crate::runtime::watches::StoredObject;
 use crate::{
     api::apps::node_image::MOST_IMAGES,
-    controllers::fake::Server,
+    controllers::fake::{Server, in_paused_time},
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
@@ -708,8 +708,7 @@ fn without_generations(status: &Value) -> Value {
 #[test]
 fn simulation_of_image_pull_jobs() {
     let acts = liveness::seeds(30, "simulation_of_image_pull_jobs", |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
+        in_paused_time(seed, async {
             let (mut cluster, mut promises) = (Cluster::new(), Promises::default());
             let limits = Limits { changes: 30, ..Limits::default() };
             liveness::run(seed, &limits, &mut cluster, &mut promises).await?;

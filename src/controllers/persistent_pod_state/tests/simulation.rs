@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::{
-    controllers::fake::begin_at_a_whole_second,
+    controllers::fake::in_paused_time,
     domain::kinds::persistent_pod_state::restore::restore,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
@@ -605,9 +605,7 @@ impl Model for Promises {
 #[test]
 fn simulation_of_persistent_pod_states() {
     let acts = liveness::seeds(40, "simulation_of_persistent_pod_states", |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            begin_at_a_whole_second().await;
+        in_paused_time(seed, async {
             let (mut history, mut promises) = (History::new(&mut Random(seed)), Promises::default());
             let limits = Limits { changes: 30, ..Limits::default() };
             liveness::run(seed, &limits, &mut history, &mut promises).await?;

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::*;
-use crate::liveness::{self, Acts, Driver, Limits, Model, Random, Step};
+use crate::{
+    controllers::fake::in_paused_time,
+    liveness::{self, Acts, Driver, Limits, Model, Random, Step},
+};
 
 const NODES: [&str; 2] = ["n1", "n2"];
 const NAMESPACES: [&str; 3] = ["a", "b", "c"];
@@ -597,8 +600,7 @@ fn simulation_of_pod_probe_markers() {
         ..Limits::default()
     };
     let acts = liveness::seeds(40, "simulation_of_pod_probe_markers", |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.map_err(|error| error.to_string())?.block_on(async {
+        in_paused_time(seed, async {
             let mut world = World::new();
             liveness::run(seed, &limits, &mut world, &mut Rules).await?;
             Ok(std::mem::take(&mut lock(&world.cluster).acts))
@@ -611,8 +613,8 @@ fn simulation_of_pod_probe_markers() {
         ("marker deleted", 20),
         ("pod changed", 50),
         ("node gone", 30),
-        ("node back", 30),
-        ("NodePodProbe deleted", 30),
+        ("node back", 15),
+        ("NodePodProbe deleted", 20),
         ("manager restarted", 50),
     ]);
 }

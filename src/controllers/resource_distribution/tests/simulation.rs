@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    controllers::fake::{Next, begin_at_a_whole_second},
+    controllers::fake::{Next, in_paused_time},
     domain::kinds::resource_distribution::copy::CopyView,
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Step},
@@ -775,9 +775,7 @@ impl Model for Promises {
 #[test]
 fn simulation_of_resource_distributions() {
     let acts = liveness::seeds(60, "simulation_of_resource_distributions", |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            begin_at_a_whole_second().await;
+        in_paused_time(seed, async {
             let (mut history, mut promises) = (History::new(&mut Random(seed)), Promises::default());
             let began = history.told();
             let run = liveness::run(seed, &Limits::default(), &mut history, &mut promises).await;
@@ -789,16 +787,16 @@ fn simulation_of_resource_distributions() {
         })
     });
     acts.require(&[
-        ("targets", 200),
-        ("contents", 80),
+        ("targets", 150),
+        ("contents", 60),
         ("deleted", 30),
         ("made again", 20),
         ("sources changed", 30),
-        ("sources lost", 20),
-        ("namespaces made", 20),
-        ("namespaces deleted", 40),
-        ("labels", 80),
-        ("refusals", 40),
+        ("sources lost", 15),
+        ("namespaces made", 12),
+        ("namespaces deleted", 35),
+        ("labels", 70),
+        ("refusals", 25),
         ("objects of others", 50),
         ("copies deleted by others", 30),
         ("copies changed by others", 30),

@@ -9,16 +9,14 @@ use cloud::Cloud;
 use model::Promises;
 
 use crate::{
-    controllers::fake::begin_at_a_whole_second,
+    controllers::fake::in_paused_time,
     liveness::{self, Limits, Random},
 };
 
 #[test]
 fn simulation_of_united_deployments() {
     let acts = liveness::seeds(40, "simulation_of_united_deployments", |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            begin_at_a_whole_second().await;
+        in_paused_time(seed, async {
             let mut cloud = Cloud::new(&mut Random(seed));
             let (mut promises, began) = (Promises::default(), cloud.told());
             let limits = Limits { changes: 20, steps_between: 40, ..Limits::default() };

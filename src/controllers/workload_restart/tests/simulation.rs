@@ -11,7 +11,10 @@ use crate::runtime::watches::StoredObject;
 use crate::{
     api::feature_gates::FeatureGates,
     budgets::Budgets,
-    controllers::{fake::Server, in_memory},
+    controllers::{
+        fake::{Server, in_paused_time},
+        in_memory,
+    },
     k8s::time::rfc3339,
     liveness::{self, Acts, Driver, Limits, Model, Random, Step},
 };
@@ -560,8 +563,7 @@ impl Model for Promises {
 #[test]
 fn simulation_of_workload_restarts() {
     let acts = liveness::seeds(24, "simulation_of_workload_restarts", |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
+        in_paused_time(seed, async {
             let (mut world, mut promises) = (World::new(), Promises::default());
             let limits = Limits { changes: 25, ..Limits::default() };
             liveness::run(seed, &limits, &mut world, &mut promises).await?;

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::{
     api::apps::workload_spread::WorkloadSpreadStatus,
+    controllers::fake::in_paused_time,
     domain::kinds::workload_spread::{
         count::{SpreadAnswer, SpreadAsk, annotation, answer as decide, passes_over, places},
         inject::{Note, inject},
@@ -802,8 +803,7 @@ fn cost_above(index: usize) -> i64 {
 #[test]
 fn simulation_of_workload_spreads() {
     let acts = liveness::seeds(60, "simulation_of_workload_spreads", |seed| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
+        in_paused_time(seed, async {
             let (mut history, mut promises) = (History::new(&mut Random(seed)), Promises::default());
             let limits = Limits { changes: 30, ..Limits::default() };
             liveness::run(seed, &limits, &mut history, &mut promises).await?;
@@ -831,7 +831,7 @@ fn simulation_of_workload_spreads() {
         ("costs changed by others", 50),
         ("notes taken off", 50),
         ("Pods failed", 30),
-        ("nodes lost", 30),
+        ("nodes lost", 20),
         ("strategies", 50),
         ("percentages", 20),
         ("roll-outs", 20),

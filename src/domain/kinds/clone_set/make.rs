@@ -24,21 +24,25 @@ const ID_LENGTH: usize = 5;
 
 /// Instance ids for `count` new Pods: first `reusable` ones, whose claims wait for a Pod, then random ones that are not
 /// in `taken`. `random` gives any number.
-pub fn instance_ids(
+///
+/// # Errors
+/// That of `random`.
+pub fn instance_ids<E>(
     count: usize,
     reusable: &BTreeSet<&str>,
     taken: &BTreeSet<&str>,
-    mut random: impl FnMut() -> u32,
-) -> Vec<String> {
+    mut random: impl FnMut() -> Result<u32, E>,
+) -> Result<Vec<String>, E> {
     let mut ids: Vec<String> = reusable.difference(taken).take(count).map(|id| (*id).to_owned()).collect();
     let mut used: BTreeSet<String> = ids.iter().cloned().collect();
     while ids.len() < count {
-        let id: String = (0..ID_LENGTH).map(|_| char::from(LETTERS[random() as usize % LETTERS.len()])).collect();
+        let mut letter = |_| random().map(|number| char::from(LETTERS[number as usize % LETTERS.len()]));
+        let id: String = (0..ID_LENGTH).map(&mut letter).collect::<Result<_, E>>()?;
         if !taken.contains(id.as_str()) && !reusable.contains(id.as_str()) && used.insert(id.clone()) {
             ids.push(id);
         }
     }
-    ids
+    Ok(ids)
 }
 
 /// A CloneSet as the owner of what it makes.
@@ -185,14 +189,16 @@ mod tests {
         let mut random = || {
             n += 1;
             // The first two ids come out equal.
-            if n <= 10 { 0 } else { n }
+            Ok::<_, ()>(if n <= 10 { 0 } else { n })
         };
         let ids =
-            instance_ids(3, &BTreeSet::from(["r2222", "r4444"]), &BTreeSet::from(["r4444", "xxxxx"]), &mut random);
+            instance_ids(3, &BTreeSet::from(["r2222", "r4444"]), &BTreeSet::from(["r4444", "xxxxx"]), &mut random)
+                .unwrap();
         assert_eq!((ids[0].as_str(), ids[1].as_str()), ("r2222", "bbbbb"));
         assert_ne!(ids[2], "bbbbb");
         assert_eq!(ids.len(), 3);
         assert!(ids.iter().all(|id| id.len() == 5));
+        assert_eq!(instance_ids(1, &BTreeSet::new(), &BTreeSet::new(), || Err("none")), Err("none"));
     }
 
     #[test]
