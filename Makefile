@@ -11,6 +11,9 @@ E2E_ARGS ?=
 KEEP  ?=
 # The build of the image under test: without the ten minutes of link-time optimisation. `make soak` tests the build of releases.
 QUICKER = $${KRUISE_E2E_PROFILE:-trial}
+# The seed of the property tests (`proptest!`): the same in each `make test`, so that only a change can break it. `make soak` takes
+# another one each time, with many more cases, and prints the line that runs the same cases again.
+SEED    = $${PROPTEST_RNG_SEED:-1}
 
 # the versions that a cluster is made of (docs/versions.md): make e2e KUBE=1.37 CONTAINERD=2
 KUBE       ?=
@@ -59,7 +62,7 @@ record: ## Record docs/images/restart.svg anew on a real node
 	$(E2E) record
 
 test: ## Run every test: the end-to-end tests on a real node, and the unit tests beside the last of them
-	@export KRUISE_E2E_PROFILE=$(QUICKER)
+	@export KRUISE_E2E_PROFILE=$(QUICKER) PROPTEST_RNG_SEED=$(SEED)
 	start=$$SECONDS
 	cargo build --locked --workspace --features e2e/cluster,kruise-rs/load --bin e2e
 	built=$$((SECONDS - start))
@@ -138,8 +141,11 @@ bench-scale: ## Measure CloneSet, StatefulSet, DaemonSet and budgets beside a ba
 	$(E2E) deploy
 	cargo run --quiet --locked --profile load --package e2e -- scale $(SCALE_ARGS)
 
-soak: ## 100,000 simulated histories, the long flood, ten years of schedules in twelve time zones, two equal builds, site-check, then the end-to-end tests ROUNDS=10 times with 60 random histories of CloneSets each
+soak: ## 100,000 simulated histories, 5,000 random cases of each property, the long flood, ten years of schedules in twelve time zones, two equal builds, site-check, then the end-to-end tests ROUNDS=10 times with 60 random histories of CloneSets each
 	@KRUISE_SIM_SEEDS=100000 cargo test --locked --workspace --features e2e/cluster --lib simulation
+	cases="PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-$$RANDOM$$RANDOM} PROPTEST_CASES=$${PROPTEST_CASES:-5000}"
+	echo "property tests: $$cases cargo test --locked --workspace --features e2e/cluster --lib"
+	env $$cases cargo test --locked --workspace --features e2e/cluster --lib
 	# A name that no test has passes, with 0 tests.
 	run_one() {
 	  cargo test --locked --workspace --features e2e/cluster --lib -- --ignored --nocapture --exact "$$1" | tee >(cat >&2) \

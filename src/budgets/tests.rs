@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     api::policy::pod_unavailable_budget::PodUnavailableBudgetStatus,
     domain::budgets::unavailable::{Counting, Total},
-    runtime::replicas::Kind,
+    runtime::{metrics::own_memory, replicas::Kind},
 };
 
 /// An API server with Pods and one budget, whose version grows with every write.
@@ -698,11 +698,6 @@ async fn an_api_server_that_does_not_answer_is_no_consent() {
 #[tokio::test]
 #[ignore = "measures"]
 async fn size() {
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
-        line.trim_end_matches(" kB").parse::<usize>().unwrap()
-    };
     let of = |i: usize| {
         let mut pod = pod(&format!("web-{i}"));
         pod["metadata"]["labels"]["app"] = format!("app-{}", i % 500).into();
@@ -712,7 +707,7 @@ async fn size() {
     let pods: Vec<Arc<PodView>> = (0..20_000).map(|i| Arc::new(of(i))).collect();
     let client = Server::new(0, json!({})).replica("").client.clone();
     for count in [1, 10, 100, 500] {
-        let before = resident();
+        let before = own_memory();
         let budgets = Budgets::new(client.clone(), Arc::new(FeatureGates::default()));
         let add = |i: usize| {
             let object = json!({"apiVersion": "policy.kruise.io/v1alpha1", "kind": "PodUnavailableBudget",
@@ -727,6 +722,7 @@ async fn size() {
         let begun = std::time::Instant::now();
         let found: usize = pods.iter().map(|pod| budgets.known_to_cover(pod).len()).sum();
         let took = begun.elapsed() / 20_000;
-        println!("{count} budgets: {} KiB, {took:?} to find those of a Pod, {found} found", resident() - before);
+        let taken = own_memory().saturating_sub(before) / 1024;
+        println!("{count} budgets: {taken} KiB, {took:?} to find those of a Pod, {found} found");
     }
 }

@@ -587,13 +587,20 @@ mod tests {
             let (cri, places) = (Client::new(socket), crate::daemon::runtimes::Runtimes::default().hooks);
             let hooks = (0..100).map(|i| {
                 let (cri, places) = (cri.clone(), places.clone());
-                async move { before(&format!("c{i}"), &format!("n{}", i % 3), &cri, &places).await }
+                async move {
+                    let id = format!("c{i}");
+                    // On a machine with much to do the last of them waits for long.
+                    let grace = Duration::from_secs(600);
+                    let kill = Kill { container: "main".into(), id: id.clone(), hook: None, grace };
+                    before_stop(&exec("drain"), &kill, &cri, &id, &pod(&format!("n{}", i % 3)), &places).await
+                }
             });
             let results = futures::future::join_all(hooks).await;
             assert!(results.iter().all(Result::is_ok), "{results:?}");
             server.abort();
         });
-        assert!(peak() < 64 << 10, "peak of {} KiB", peak());
+        // The program counts too. What the hooks print that run at once is hundreds of MiB.
+        assert!(peak() < 96 << 10, "peak of {} KiB", peak());
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) fn defaults() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+    use std::{ffi::OsString, fs, path::Path, process::Command};
 
     use crate::api::{kinds::KINDS, labels};
 
@@ -71,17 +71,24 @@ esac
     /// Kinds without Pods of their own whose objects take others with them that are in use.
     const DEPENDANTS: [&str; 2] = ["AdvancedCronJob", "ResourceDistribution"];
 
+    /// A command that reads the script: a file that this process has just written may still be open in a child that another test has
+    /// forked, and then it cannot be executed ("Text file busy").
+    fn through_sh(script: &Path) -> OsString {
+        let mut command = OsString::from("sh ");
+        command.push(script);
+        command
+    }
+
     #[test]
     fn uninstalling_with_the_definitions_spares_every_workload_and_goes_on_without_what_is_gone() {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/uninstall.sh");
         let dir = tempfile::tempdir().unwrap();
         let (kubectl, calls) = (dir.path().join("kubectl"), dir.path().join("calls"));
         fs::write(&kubectl, FULL).unwrap();
-        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
         let run = |kept: &str, fails: &str, patched: &str| {
             fs::write(&calls, "").unwrap();
             let mut command = Command::new("sh");
-            command.arg(&script).arg("--crds").env("KUBECTL", &kubectl).env("CALLS", &calls);
+            command.arg(&script).arg("--crds").env("KUBECTL", through_sh(&kubectl)).env("CALLS", &calls);
             command.env("KEPT", kept).env("FAILS", fails).env("PATCHED", patched);
             let output = command.env_remove("TIMEOUT").env_remove("NAMESPACE").output().unwrap();
             let said = String::from_utf8(output.stderr).unwrap();
@@ -130,9 +137,8 @@ esac
         let dir = tempfile::tempdir().unwrap();
         let (kubectl, calls) = (dir.path().join("kubectl"), dir.path().join("calls"));
         fs::write(&kubectl, HELD).unwrap();
-        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
         let mut command = Command::new("sh");
-        command.arg(&script).arg("--crds").env("KUBECTL", &kubectl).env("CALLS", &calls);
+        command.arg(&script).arg("--crds").env("KUBECTL", through_sh(&kubectl)).env("CALLS", &calls);
         let output = command.env_remove("TIMEOUT").env_remove("NAMESPACE").output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
@@ -158,13 +164,13 @@ esac
         let dir = tempfile::tempdir().unwrap();
         let kubectl = dir.path().join("kubectl");
         fs::write(&kubectl, KUBECTL).unwrap();
-        fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
         let run = |namespace: &str, deployments: &str| {
             let calls = dir.path().join("calls");
             fs::write(&calls, "").unwrap();
             let mut command = Command::new("sh");
-            command.arg(&script).env("KUBECTL", &kubectl).env("CALLS", &calls).env("DEPLOYMENTS", deployments);
-            command.env("RENDERED", RENDERED).env_remove("TIMEOUT").env_remove("NAMESPACE");
+            command.arg(&script).env("KUBECTL", through_sh(&kubectl)).env("CALLS", &calls);
+            command.env("DEPLOYMENTS", deployments).env("RENDERED", RENDERED);
+            command.env_remove("TIMEOUT").env_remove("NAMESPACE");
             if !namespace.is_empty() {
                 command.env("NAMESPACE", namespace);
             }

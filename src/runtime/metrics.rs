@@ -166,9 +166,20 @@ fn read(path: &str) -> Option<String> {
 }
 
 fn resident_bytes(status: &str) -> Option<i64> {
-    let kib: i64 =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.split_whitespace().next()?.parse().ok()?;
+    bytes_of(status, "VmRSS:")
+}
+
+fn bytes_of(status: &str, field: &str) -> Option<i64> {
+    let kib: i64 = status.lines().find_map(|line| line.strip_prefix(field))?.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// What this process has allocated, in bytes. Its program and other files count for nothing, and swapped memory counts.
+#[cfg(test)]
+pub(crate) fn own_memory() -> usize {
+    let status = read("/proc/self/status").unwrap();
+    let bytes = |field: &str| usize::try_from(bytes_of(&status, field).unwrap()).unwrap();
+    bytes("RssAnon:") + bytes("VmSwap:")
 }
 
 /// utime and stime are counted in hundredths of a second: Linux fixed what it shows to user space at 100 Hz.

@@ -428,7 +428,7 @@ fn resource_version<K: StoredObject>(object: &K) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::pod::PodView;
+    use crate::{k8s::pod::PodView, runtime::metrics::own_memory};
 
     const BY_UID: StoreIndex<PodView> = StoreIndex::new("UID", |pod| Some(pod.uid().to_owned()));
     const BY_NODE: StoreIndex<PodView> = StoreIndex::new("node", |pod| Some(pod.node_name.as_str().to_owned()));
@@ -504,19 +504,14 @@ mod tests {
         const PODS: usize = 10_000;
         const BY_OWNER: StoreIndex<PodView> =
             StoreIndex::new("owner", |pod| pod.controller.as_ref().map(|owner| owner.uid.clone()));
-        let resident = || {
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
-            line.trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
-        };
         let store = Store::new([BY_OWNER]);
         // What a decoder needs once.
         store.upsert(serde_json::from_value(of_clone_set(PODS)).unwrap());
-        let before = resident();
+        let before = own_memory();
         for i in 0..PODS {
             store.put(serde_json::from_value(of_clone_set(i)).unwrap(), false);
         }
-        let each = (resident() - before) / PODS;
+        let each = own_memory().saturating_sub(before) / PODS;
         println!("{each} bytes for each Pod, {} of them its view", size_of::<PodView>());
         assert_eq!(
             (store.len(), store.by_index(&BY_OWNER, "00000007-aaaa-4bbb-8ccc-ddddeeeeffff").len()),
@@ -525,8 +520,8 @@ mod tests {
         assert!(each <= MOST_BYTES, "{each} bytes for each Pod");
     }
 
-    /// What a store may take for each Pod, in bytes. The rest of the manager needs some hundred more.
-    const MOST_BYTES: usize = 1500;
+    /// What a store may take for each Pod, in bytes: 1500, and what large pages may add. The rest of the manager needs some hundred more.
+    const MOST_BYTES: usize = 2000;
 
     #[test]
     fn a_store_takes_little_memory_for_each_pod() {

@@ -19,7 +19,7 @@ use crate::{
         turns::{CONFLICT_RETRY, PERIOD, SHORTEST},
     },
     liveness::Random,
-    runtime::lock,
+    runtime::{lock, metrics::own_memory},
 };
 
 mod simulation;
@@ -1326,11 +1326,6 @@ const NAMESPACES: usize = 10_000;
 #[tokio::test]
 #[ignore = "run by the next test"]
 async fn memory_of_many_namespaces() {
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
-        line.trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
-    };
     let world = World::new();
     let uid = |i: usize| format!("{i:08}-aaaa-4bbb-8ccc-ddddeeeeffff");
     let mut large = config_map();
@@ -1359,7 +1354,7 @@ async fn memory_of_many_namespaces() {
         world.controller.survey(&job, now).unwrap().counts
     };
     pass("d", clock::now());
-    let before = resident();
+    let before = own_memory();
     (1..=NAMESPACES).for_each(put);
     let hash: Arc<str> = content.hash.as_str().into();
     world.controller.memories.for_each(|memory| {
@@ -1369,9 +1364,10 @@ async fn memory_of_many_namespaces() {
         }
     });
     assert_eq!(pass("d", clock::now()).good, NAMESPACES + 1);
-    let taken = resident() - before;
+    let taken = own_memory().saturating_sub(before);
     println!("{taken} bytes");
-    assert!(taken <= 15_000_000, "{taken} bytes");
+    // 15 MB, and what large pages may add. The content of each copy alone would be 100 MB.
+    assert!(taken <= 20_000_000, "{taken} bytes");
 }
 
 #[test]

@@ -58,9 +58,12 @@ impl Stage {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in [("kubectl", KUBECTL), ("helm", HELM), ("uninstall", UNINSTALL)] {
-            let path = dir.path().join(name);
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            let (text_file, program) = (dir.path().join(format!("{name}.sh")), dir.path().join(name));
+            fs::write(&text_file, text).unwrap();
+            // By another process: a file that this one has just written may still be open in a child that another test has
+            // forked, and then it cannot be executed ("Text file busy").
+            assert!(Command::new("cp").args([&text_file, &program]).status().unwrap().success());
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         }
         Self(dir)
     }
