@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use crate::bare_stops::BareStops;
 use crate::kit::{Build, Container, Look, PATIENCE, RuntimeEvents, Test, app, crr, pod};
 use crate::measure::{Jitter, Table, Usage, follow, processes, summary};
 use crate::paths::{Paths, SYSTEM};
-use crate::{at_once, bench_images, bench_methods, bench_probes, bench_workload};
+use crate::{at_once, audit, bench_images, bench_methods, bench_probes, bench_workload};
 
 const CRR: &str = "ContainerRecreateRequest";
 const CONTAINERS_PER_POD: usize = 10;
@@ -266,10 +265,8 @@ fn evaluate(
 /// What our service accounts wrote in a namespace, from the API server's audit log.
 pub fn writes(paths: &Paths, namespace: &str) -> Result<BTreeMap<String, usize>> {
     let mut found = BTreeMap::new();
-    let log = fs::File::open(paths.audit_log()).context("the audit log")?;
     let ours = format!("system:serviceaccount:{SYSTEM}:");
-    for line in BufReader::new(log).lines() {
-        let Ok(entry) = serde_json::from_str::<Value>(&line?) else { continue };
+    audit::entries(paths, &ours, |entry| {
         let user = entry.text("/user/username");
         let verb = entry.text("/verb");
         let resource = entry.text("/objectRef/resource");
@@ -280,7 +277,7 @@ pub fn writes(paths: &Paths, namespace: &str) -> Result<BTreeMap<String, usize>>
             let role = user.trim_start_matches(&ours);
             *found.entry(format!("{verb} {resource}/{sub} by {role}")).or_default() += 1;
         }
-    }
+    })?;
     Ok(found)
 }
 

@@ -147,7 +147,7 @@ fn start_apiserver(paths: &Paths, node_ip: &str) -> Result<Process> {
         // webhooks are reached by their endpoints, with or without kube-proxy
         .arg("--enable-aggregator-routing=true")
         .args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=log/audit.log"])
-        .args(["--audit-log-maxsize=200", "--audit-log-maxbackup=2"]);
+        .args(["--audit-log-maxsize=200", "--audit-log-maxbackup=5"]);
     if paths.pair.has_restart_rules() {
         command.arg("--feature-gates=ContainerRestartRules=true");
     }

@@ -4,7 +4,7 @@
 //! In reading order: [`paths`] says where everything lies, [`tools`] installs what a new machine lacks, [`images`]
 //! makes the test images and [`product`] the image of kruise-rs, [`cluster`] starts and removes the node, [`deploy`]
 //! puts kruise-rs on it, [`demo`] shows a restart, [`record`] paints its picture for the README, [`bench`], [`load`]
-//! and [`scale`] measure, with what `measure` has in common, [`clients`] are programs that use the API as others do, [`player`] plays the nodes for Pods by the thousand and
+//! and [`scale`] measure, with what `measure` and [`audit`] have in common, [`clients`] are programs that use the API as others do, [`player`] plays the nodes for Pods by the thousand and
 //! [`node_images`] those for images, [`random`] makes random histories of CloneSets and [`history`] holds them against
 //! a model, [`suite`] is `make test`, and [`kit`] is for the tests. [`versions`] lists the pairs of Kubernetes and containerd
 //! that a cluster may be made of, [`releases`] builds them, and [`matrix`] is `make versions`, which runs [`core_tests`] on all.
@@ -17,6 +17,7 @@
 )]
 
 mod at_once;
+pub mod audit;
 mod bare_stops;
 pub mod bench;
 mod bench_budgets;

@@ -2,8 +2,7 @@
 //! table that is printed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -12,6 +11,7 @@ use jiff::Timestamp;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
+use crate::audit;
 use crate::cluster::PROGRAMS;
 use crate::kit::{Container, Look, Test};
 use crate::paths::{NODE, Paths, SYSTEM};
@@ -99,35 +99,21 @@ pub(crate) fn follow(
 pub(crate) fn calls(paths: &Paths, spans: &[(Timestamp, Timestamp)]) -> Result<Vec<BTreeMap<(String, String), usize>>> {
     let mut found = vec![BTreeMap::new(); spans.len()];
     let ours = format!("system:serviceaccount:{SYSTEM}:kruise-");
-    for entry in fs::read_dir(paths.logs())? {
-        let path = entry?.path();
-        // the log, and what has been rotated away from it
-        let is_audit =
-            path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("audit") && n.ends_with(".log"));
-        if !is_audit {
-            continue;
+    audit::entries(paths, &ours, |entry| {
+        let resource = entry.text("/objectRef/resource");
+        let Some(role) = entry.text("/user/username").strip_prefix(&ours) else { return };
+        if entry.text("/stage") != "ResponseComplete" || resource == "leases" {
+            return;
         }
-        for line in BufReader::new(File::open(&path)?).lines() {
-            let line = line?;
-            if !line.contains(&ours) {
-                continue;
-            }
-            let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
-            let resource = entry.text("/objectRef/resource");
-            let Some(role) = entry.text("/user/username").strip_prefix(&ours) else { continue };
-            if entry.text("/stage") != "ResponseComplete" || resource == "leases" {
-                continue;
-            }
-            let Ok(at) = entry.text("/requestReceivedTimestamp").parse::<Timestamp>() else { continue };
-            let subresource = entry.text("/objectRef/subresource");
-            let slash = if subresource.is_empty() { "" } else { "/" };
-            let what =
-                format!("{} {resource}{slash}{subresource} {}", entry.text("/verb"), entry.int("/responseStatus/code"));
-            for (calls, _) in found.iter_mut().zip(spans).filter(|(_, (from, to))| (*from..*to).contains(&at)) {
-                *calls.entry((role.to_owned(), what.clone())).or_default() += 1;
-            }
+        let Ok(at) = entry.text("/requestReceivedTimestamp").parse::<Timestamp>() else { return };
+        let subresource = entry.text("/objectRef/subresource");
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let what =
+            format!("{} {resource}{slash}{subresource} {}", entry.text("/verb"), entry.int("/responseStatus/code"));
+        for (calls, _) in found.iter_mut().zip(spans).filter(|(_, (from, to))| (*from..*to).contains(&at)) {
+            *calls.entry((role.to_owned(), what.clone())).or_default() += 1;
         }
-    }
+    })?;
     Ok(found)
 }
 

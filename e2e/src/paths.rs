@@ -93,9 +93,6 @@ impl Paths {
     pub fn kept_logs(&self) -> PathBuf {
         self.cluster.join("last-logs")
     }
-    pub fn audit_log(&self) -> PathBuf {
-        self.logs().join("audit.log")
-    }
     pub fn static_pods(&self) -> PathBuf {
         self.state.join("static-pods")
     }

@@ -52,9 +52,9 @@ pub(super) struct Model {
 }
 
 /// How long a budget may go by an older number of wanted Pods.
-const REPLICAS_LAG: SignedDuration = SignedDuration::from_secs(10);
+const REPLICAS_LAG: SignedDuration = SignedDuration::from_secs(20);
 /// How long a budget may not have counted an update. Updates do not ask: their feature gate is off by default.
-const UPDATE_LAG: SignedDuration = SignedDuration::from_secs(3);
+const UPDATE_LAG: SignedDuration = SignedDuration::from_secs(6);
 
 impl Model {
     /// Before anything has happened. `theirs` is what users are about to do.
@@ -461,7 +461,7 @@ mod tests {
     #[test]
     fn a_budget_counts_updates_a_moment_later() {
         let budget = Event::Budget { generation: 1, observed: 1, most: 1 };
-        for (at, wrongs) in [(3, 0), (5, 1)] {
+        for (at, wrongs) in [(6, 0), (8, 1)] {
             let mut model = three(&json!({ "maxUnavailable": 3 }), "v2");
             assert_eq!(model.event(second(0), &budget), NONE);
             assert!(change(&mut model, "a", |p| p.gate = false).is_empty());

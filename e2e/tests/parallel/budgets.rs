@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cmd::{CommandExt, kubectl};
 use e2e::images::remote_tag;
-use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, restoring, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, condition, in_namespace, pod, poll, restoring, shell, workload};
 use futures::future::{join_all, try_join_all};
 use kube::Client;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
@@ -81,8 +81,10 @@ async fn a_hundred_deletions_and_evictions_at_once_never_take_more_than_three() 
                         Way::Delete => 403,
                         Way::Evict => 429,
                     };
+                    // On a busy machine a decision may be late: then it is asked again.
+                    let is_late = code == 500 && message.contains("no decision within");
                     // 409: somebody else has deleted it meanwhile.
-                    ensure!([200, 404, 409, refused].contains(&code), "{name}: {code} {message}");
+                    ensure!([200, 404, 409, refused].contains(&code) || is_late, "{name}: {code} {message}");
                     ensure!(tokio::time::Instant::now() < until, "{name} is refused for ever: {message}");
                     tokio::time::sleep(Duration::from_millis(300)).await;
                 }
@@ -200,14 +202,24 @@ async fn who_is_refused_hears_why_and_some_pass() -> Result<()> {
         let related = "/metadata/annotations/kruise.io~1related-pub";
         t.wait_for("Pod", "a", "to name its budget", PATIENCE, |p| p.text(related) == "web").await?;
 
-        let (code, message) = take(&t.client, t, "a", Way::Delete).await;
         let why = "podunavailablebudget.policy.kruise.io \"web\" is forbidden: pub unavailable allowed is negative, no further Pod may be taken out of service now: 3 of 3 Pods are available, and 3 have to stay";
-        ensure!(code == 403 && message.ends_with(why), "{code} {message}");
+        // A replica of the webhook that has not heard yet of a Pod refuses, too, with another number.
+        poll("a deletion to be refused by who knows of all Pods", PATIENCE, async || {
+            let (code, message) = take(&t.client, t, "a", Way::Delete).await;
+            assert_ne!(code, 200, "the deletion was let through");
+            ensure!(code == 403 && message.ends_with(why), "{code} {message}");
+            Ok(())
+        })
+        .await?;
         let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "a", "namespace": t.namespace } });
         let path = format!("/api/v1/namespaces/{}/pods/a/eviction", t.namespace);
-        let error = kubectl(&t.paths, ["create", "--raw", &path, "-f", "-"]).feed(&eviction.to_string());
-        let error = format!("{:#}", error.err().context("the eviction was let through")?);
-        ensure!(error.contains("(TooManyRequests)") && error.contains(why), "{error}");
+        poll("an eviction to be refused by who knows of all Pods", PATIENCE, async || {
+            let answer = kubectl(&t.paths, ["create", "--raw", &path, "-f", "-"]).feed(&eviction.to_string());
+            let error = format!("{:#}", answer.expect_err("the eviction was let through"));
+            ensure!(error.contains("(TooManyRequests)") && error.contains(why), "{error}");
+            Ok(())
+        })
+        .await?;
         t.wait_events("Pod", "a", |events| events.iter().any(|e| e.contains("PubPreventPodDeletion"))).await?;
         // A new Pod is noted at its creation.
         let late = t.create(pod("late", vec![app("main")]).with("/metadata/labels/tier", "web")).await?;
@@ -368,6 +380,20 @@ async fn b11_a_workload_of_an_unknown_kind_is_protected_and_counted_once_its_sca
     .await
 }
 
+/// Lets the two Pods be ready that there are: each is ready when the test says so.
+async fn two_are_ready(t: &Test) -> Result<()> {
+    poll("two Pods to be ready", PATIENCE, async || {
+        let pods = pods(t, "web").await?;
+        for pod in pods.iter().filter(|p| condition(p, "Ready") != "True") {
+            t.exec(pod.text("/metadata/name"), "main", "touch /tmp/ready").await?;
+        }
+        let ready = pods.iter().filter(|p| condition(p, "Ready") == "True").count();
+        ensure!((pods.len(), ready) == (2, 2), "{ready} of {} are", pods.len());
+        Ok(())
+    })
+    .await
+}
+
 async fn unknown_kind(t: &Test) -> Result<()> {
     t.define(rollouts()).await?;
     let rollout = json!({ "kind": "Rollout", "metadata": { "name": "web" }, "spec": { "replicas": 2 } });
@@ -376,7 +402,10 @@ async fn unknown_kind(t: &Test) -> Result<()> {
     t.api("Rollout").patch_status("web", &PatchParams::default(), &Patch::Merge(status)).await?;
     let owner = json!([{ "apiVersion": "e2e.kruise.rs/v1", "kind": "Rollout", "name": "web",
         "uid": rollout.text("/metadata/uid"), "controller": true }]);
-    t.create(workload("ReplicaSet", "web", 2, vec![app("main")]).with("/metadata/ownerReferences", owner)).await?;
+    let probe = json!({ "periodSeconds": 1, "exec": { "command": ["test", "-e", "/tmp/ready"] } });
+    let main = shell("main", "").with("/readinessProbe", probe);
+    t.create(workload("ReplicaSet", "web", 2, vec![main]).with("/metadata/ownerReferences", owner)).await?;
+    two_are_ready(t).await?;
     t.wait_for("ReplicaSet", "web", "to be ready", PATIENCE, |o| o.int("/status/readyReplicas") == 2).await?;
 
     // Without the right: the Pods that can be seen are protected, and the budget says what is missing.
@@ -396,8 +425,10 @@ async fn unknown_kind(t: &Test) -> Result<()> {
     t.wait_for(BUDGET, "web", "to name the right that is missing", PATIENCE, |b| forbidden(b) && counted(b)).await?;
     let pods = pods(t, "web").await?;
     assert_eq!(take(&t.client, t, pods[0].text("/metadata/name"), Way::Delete).await.0, 200);
+    // The one in its place is not ready until it is told so.
     let (code, message) = take(&t.client, t, pods[1].text("/metadata/name"), Way::Delete).await;
     ensure!(code == 403 && message.contains("podunavailablebudget.policy.kruise.io \"web\""), "{code} {message}");
+    two_are_ready(t).await?;
 
     // With it.
     let labels = json!({ "kruise.rs/aggregate-to-manager": "true", "kruise.rs/aggregate-to-webhook": "true" });

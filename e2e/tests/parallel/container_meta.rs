@@ -1,6 +1,8 @@
 //! What the daemon reports of containers, and restarts for a changed environment. The Pods have no controller: the
 //! annotation of a SidecarSet makes the daemon report on them, and the tests play the manager.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::images::{BUSYBOX, PAUSE};
 use e2e::kit::{Build, Look, PATIENCE, Test, app, crr, in_namespace, pod, shell};
@@ -149,14 +151,21 @@ async fn a_changed_environment_restarts_the_container_that_reads_it_exactly_once
     .await
 }
 
-/// A Pod whose container takes four seconds to end, by its hook and by its own doing.
-fn slow(name: &str) -> Value {
-    let main = reads_config(shell("main", "trap 'sleep 2; echo end >> /kept/log; exit 0' TERM"))
+/// A Pod whose container ends when the test lets go of its hook.
+fn held(name: &str) -> Value {
+    let hook = "echo hook >> /kept/log; while [ ! -e /kept/go ]; do sleep 1; done";
+    let main = reads_config(shell("main", "trap 'echo end >> /kept/log; exit 0' TERM"))
         .with("/volumeMounts", json!([{ "name": "kept", "mountPath": "/kept" }]))
-        .with("/lifecycle/preStop/exec/command", json!(["sh", "-c", "echo hook >> /kept/log; sleep 2"]));
+        .with("/lifecycle/preStop/exec/command", json!(["sh", "-c", hook]));
     reported_pod(name, vec![main, app("side")])
-        .with("/spec/terminationGracePeriodSeconds", 20)
+        .with("/spec/terminationGracePeriodSeconds", 120)
         .with("/spec/volumes", json!([{ "name": "kept", "emptyDir": {} }]))
+}
+
+/// Waits until a request has taken up its container.
+async fn begun(t: &Test, request: &str) -> Result<()> {
+    let is_stopping = |o: &Value| o.has("/status/containerRecreateStates/0/killStartedAt");
+    t.wait_for(CRR, request, "to stop the container", PATIENCE, is_stopping).await.map(drop)
 }
 
 /// One stop with its hook, whoever asked for it.
@@ -174,11 +183,13 @@ async fn stopped_once(t: &Test) -> Result<()> {
 #[tokio::test]
 async fn an_environment_that_changes_during_a_restart_costs_no_second_one() -> Result<()> {
     in_namespace("crr-env", async |t| {
-        start(t, slow("web")).await?;
+        start(t, held("web")).await?;
         t.create(crr("once", "web", &["main"])).await?;
-        let is_stopping = |o: &Value| o.has("/status/containerRecreateStates/0/killStartedAt");
-        t.wait_for(CRR, "once", "to stop the container", PATIENCE, is_stopping).await?;
+        begun(t, "once").await?;
         update(t, "web").await?;
+        // Time for the daemon to see it, of which nothing tells.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        t.exec("web", "main", "touch /kept/go").await?;
         t.succeeded("once").await?;
         updated(t, "web").await?;
         stopped_once(t).await
@@ -190,10 +201,12 @@ async fn an_environment_that_changes_during_a_restart_costs_no_second_one() -> R
 #[tokio::test]
 async fn a_request_that_comes_during_the_restart_for_an_environment_stops_nothing() -> Result<()> {
     in_namespace("env-crr", async |t| {
-        start(t, slow("web")).await?;
+        start(t, held("web")).await?;
         update(t, "web").await?;
         t.wait_events("Pod", "web", |e| e.iter().any(|e| e.contains("meta restarter"))).await?;
         t.create(crr("once", "web", &["main"])).await?;
+        begun(t, "once").await?;
+        t.exec("web", "main", "touch /kept/go").await?;
         t.succeeded("once").await?;
         updated(t, "web").await?;
         stopped_once(t).await

@@ -50,9 +50,13 @@ async fn a_job_is_seen_from_its_begin_to_its_end() -> Result<()> {
         let columns = get.lines().next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
         ensure!(columns == "NAME TOTAL ACTIVE SUCCEED FAILED AGE MESSAGE IMAGE", "{get}");
         ensure!(daemons.most() <= 2, "{} nodes at a time", daemons.most());
-        daemons.answer("registry.example/app", 0.2);
-        t.kubectl(&["wait", "imagepulljob/web", "--for=condition=Failed", "--timeout=60s"]).await?;
+        let wait = ["wait", "imagepulljob/web", "--for=condition=Failed", "--timeout=60s"];
+        let (waited, ()) = futures::join!(t.kubectl(&wait), async { daemons.answer("registry.example/app", 0.2) });
         let (_, done) = seen.seen("its end", |o| o.has("/status/completionTime")).await?;
+        assert_eq!(condition(&done, "Failed"), "True");
+        // On a busy machine kubectl may begin when the time to live of the job is over.
+        let is_late = |error: &anyhow::Error| format!("{error:#}").contains("NotFound");
+        waited.map(drop).or_else(|error| if is_late(&error) { Ok(()) } else { Err(error) })?;
         assert_eq!(counts(&done), [5, 0, 4, 1], "{done:#}");
         assert_eq!(done.text("/status/message"), "job has completed");
         ensure!(
@@ -157,7 +161,7 @@ async fn fifty_images_on_two_hundred_nodes() -> Result<()> {
             "selector": { "matchLabels": { "e2e/played-images": nodes } },
             "completionPolicy": { "type": "Always", "ttlSecondsAfterFinished": 10 } } });
         t.create(list).await?;
-        let done = over(t, LIST, "all", Duration::from_secs(180)).await?;
+        let done = over(t, LIST, "all", Duration::from_secs(400)).await?;
         let of = |field: &str| done.int(&format!("/status/{field}"));
         assert_eq!((of("desired"), of("completed"), of("succeeded"), of("active")), (50, 50, 50, 0), "{done:#}");
         assert_eq!(condition(&done, "Complete"), "True");

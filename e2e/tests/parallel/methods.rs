@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::images::remote;
-use e2e::kit::{Build, Container, Look, PATIENCE, Recording, crr, in_namespace, pod, restoring, written};
+use e2e::kit::{Build, Container, Look, PATIENCE, Recording, crr, in_namespace, pod, poll, restoring, shell, written};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 const CRR: &str = "ContainerRecreateRequest";
@@ -146,22 +147,33 @@ async fn running_containers_of_never_and_on_failure_pods_are_restarted() -> Resu
 #[tokio::test]
 async fn requests_of_both_methods_have_one_order() -> Result<()> {
     in_namespace("order", async |t| {
-        let slow = json!({ "name": "main", "image": remote("busybox"), "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1000; done"] });
-        t.start(pod("web", vec![slow, pulled("other")]).with("/spec/terminationGracePeriodSeconds", 3)).await?;
+        // It says that it has been asked to end, and the test ends it when it has seen the second one wait.
+        let slow = shell("main", "trap 'echo asked' TERM").with("/image", remote("busybox"));
+        t.start(pod("web", vec![slow, pulled("other")]).with("/spec/terminationGracePeriodSeconds", 120)).await?;
         for (round, first, second) in [("a", "Runtime", "PodSpec"), ("b", "PodSpec", "Runtime")] {
             let (one, two) = (format!("{round}1"), format!("{round}2"));
             let (one_seen, two_seen) = (t.record(CRR, &one).await?, t.record(CRR, &two).await?);
+            let old = t.containers("web").await?["main"].id.clone();
             t.create(by(first, &one, "web", &["main"])).await?;
             t.wait_for(CRR, &one, "to begin", PATIENCE, |o| o.text("/status/phase") == "Recreating").await?;
             t.create(by(second, &two, "web", &["other"])).await?;
             let waits = |o: &Value| o.text("/status/message").contains(&format!("waiting for request {one}"));
             t.wait_for(CRR, &two, "to wait", PATIENCE, waits).await?;
+            poll("the container to be asked to end", PATIENCE, async || {
+                let said = t.kubectl(&["logs", "web", "-c", "main"]).await?;
+                ensure!(said.contains("asked"), "{said}");
+                Ok(())
+            })
+            .await?;
+            t.node().signal(&old, "KILL").await?;
             t.succeeded(&one).await?;
             t.succeeded(&two).await?;
             let (_, ended) = one_seen.seen("the end of the first", |o| o.text("/status/phase") == "Completed").await?;
             let (_, begun) = two_seen.seen("the second begin", |o| o.text("/status/phase") == "Recreating").await?;
             ensure!(written(&begun) > written(&ended), "{second} began before {first} had ended");
         }
+        // It would take its whole grace.
+        t.api("Pod").delete("web", &DeleteParams::default().grace_period(1)).await?;
         Ok(())
     })
     .await

@@ -100,7 +100,7 @@ async fn call(address: &str) -> Result<(i64, i64)> {
         let (own, twin) = text.trim().split_once(' ').with_context(|| format!("the answer {text:?}"))?;
         anyhow::Ok((own.parse()?, twin.parse()?))
     };
-    tokio::time::timeout(Duration::from_secs(10), ask).await?
+    tokio::time::timeout(Duration::from_secs(30), ask).await?
 }
 
 impl Callers {
@@ -185,7 +185,7 @@ async fn without_a_failed_request(t: &Test) -> Result<()> {
         twins = upgrade(t, &name, &twins, tag, &callers).await?;
         callers.look()?;
     }
-    poll("enough requests", PATIENCE, async || {
+    poll("enough requests", PATIENCE * 5, async || {
         let (answered, _) = callers.look()?;
         ensure!(answered >= REQUESTS, "{answered}");
         Ok(())

@@ -1,6 +1,7 @@
 //! UnitedDeployment on the real node: subsets of each kind, patches, a budget for the whole, subsets that come and go, subsets
 //! without a place, autoscalers, Pods that hold up a roll-out.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -184,7 +185,12 @@ async fn a_subset_that_is_removed_goes_when_it_is_replaced() -> Result<()> {
         };
         t.wait_for(UNITED, "web", "to have the Pods of the new subset", LONG, replaced).await?;
         settled(t, 3).await?;
-        assert_eq!(replicas(t, "CloneSet", "b").await?, Vec::<i64>::new());
+        poll("the workload of the subset that was removed to be gone", LONG, async || {
+            let left = replicas(t, "CloneSet", "b").await?;
+            ensure!(left.is_empty(), "{left:?}");
+            Ok(())
+        })
+        .await?;
         let most = watched.most_unavailable();
         ensure!(most == 0, "{most} Pods were missing at a time");
         Ok(())
@@ -259,9 +265,13 @@ async fn a_subset_without_a_place_is_tried_again_and_takes_no_pod_that_runs() ->
         // It may have been tried again meanwhile.
         let moved = |o: &Value| o.int("/status/subsetReplicas/b") == 3 && o.int("/status/readyReplicas") == 3;
         t.wait_for(UNITED, "web", "to have its Pods elsewhere", LONG, moved).await?;
-        let mut before = t.list("Pod", &format!("{SUBSET}=b")).await?;
-        // Those that came while the subset was tried again may still end.
-        before.retain(|pod| !pod.has("/metadata/deletionTimestamp"));
+        // Without those that still end: they came while the subset was tried again.
+        let those_that_stay = async || {
+            let pods = t.list("Pod", &format!("{SUBSET}=b")).await?;
+            let stay = pods.iter().filter(|pod| !pod.has("/metadata/deletionTimestamp"));
+            anyhow::Ok(stay.map(|pod| pod.text("/metadata/uid").to_owned()).collect::<BTreeSet<String>>())
+        };
+        let before = those_that_stay().await?;
         let body = async {
             t.kubectl(&["label", "node", NODE, &format!("{label}=yes")]).await?;
             let recovered = |o: &Value| schedulable(o, "a") == "True";
@@ -270,13 +280,7 @@ async fn a_subset_without_a_place_is_tried_again_and_takes_no_pod_that_runs() ->
             t.kubectl(&["scale", "ud/web", "--replicas=5"]).await?;
             settled(t, 5).await?;
             assert_eq!((replicas(t, "CloneSet", "a").await?, replicas(t, "CloneSet", "b").await?), (vec![2], vec![3]));
-            let after = t.list("Pod", &format!("{SUBSET}=b")).await?;
-            let uids = |pods: &[Value]| {
-                let mut all: Vec<String> = pods.iter().map(|pod| pod.text("/metadata/uid").to_owned()).collect();
-                all.sort();
-                all
-            };
-            assert_eq!(uids(&after), uids(&before), "edge D8: what runs stays");
+            assert_eq!(those_that_stay().await?, before, "edge D8: what runs stays");
             Ok(())
         };
         restoring(body, async { t.kubectl(&["label", "node", NODE, &format!("{label}-")]).await.map(drop) }).await

@@ -275,13 +275,30 @@ async fn a_disruption_budget_is_honoured_by_two_restarts_at_once() -> Result<()>
     .await
 }
 
+/// Lets so many Pods be ready that go by a file in their volume.
+async fn let_be_ready(t: &Test, count: usize) -> Result<()> {
+    poll("the Pods to be told", PATIENCE * 2, async || {
+        let pods = pods(t, "web").await?;
+        ensure!(pods.len() == count, "{} of {count} are there", pods.len());
+        for pod in pods.iter().filter(|pod| condition(pod, "Ready") != "True") {
+            t.exec(pod.text("/metadata/name"), "main", "touch /kept/ready").await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn what_a_drain_has_taken_from_the_budget_is_left_to_it() -> Result<()> {
     in_namespace("wr-drain", async |t| {
-        // slow to become ready, so that the budget stays used up for a while
-        let probe = json!({ "periodSeconds": 1, "exec": { "command": ["cat", "/tmp/ready"] } });
-        let main = shell("main", "sleep 4; touch /tmp/ready").with("/readinessProbe", probe);
-        let before = rolled_out(t, workload("Deployment", "web", 3, vec![main])).await?;
+        // Each Pod is ready when the test says so, once for all restarts: the budget stays used up until then.
+        let probe = json!({ "periodSeconds": 1, "exec": { "command": ["cat", "/kept/ready"] } });
+        let main = shell("main", "")
+            .with("/readinessProbe", probe)
+            .with("/volumeMounts", json!([{ "name": "kept", "mountPath": "/kept" }]));
+        let web = workload("Deployment", "web", 3, vec![main])
+            .with("/spec/template/spec/volumes", json!([{ "name": "kept", "emptyDir": {} }]));
+        let (before, ()) = futures::try_join!(rolled_out(t, web), let_be_ready(t, 3))?;
         counted_budget(t, "web", 2, 1).await?;
         let typed: Api<Pod> = Api::namespaced(t.client.clone(), &t.namespace);
         let availability = t.availability("app=web").await?;
@@ -290,6 +307,7 @@ async fn what_a_drain_has_taken_from_the_budget_is_left_to_it() -> Result<()> {
         let waiting = reason(t, "roll", "WaitingForBudget").await?;
         ensure!(waiting.text("/status/message").contains("allows no disruption"), "{}", waiting["status"]);
         ensure!(requested(t).await?.is_empty(), "begun although the drain has used the budget up");
+        let_be_ready(t, 3).await?;
         ended(t, "roll", "Complete").await?;
         assert_eq!(availability.most_unavailable(), 1);
         Ok(())

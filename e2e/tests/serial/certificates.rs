@@ -63,28 +63,52 @@ async fn until_all_serve_another(t: &Test, dir: &Path, before: &str) -> Result<S
     secret(t, "tls.crt").await
 }
 
+/// So many calls may get no answer in time while a busy machine stands still, if they succeed when they are tried again. A
+/// replica that lets calls hang when it goes makes more of them.
+const MOST_LATE: usize = 4;
+
+/// Whether a call has had no answer in time. What a certificate is to blame for, or a port at which nobody listens, is no such
+/// failure.
+fn is_late(error: &kube::Error) -> bool {
+    let error = error.to_string();
+    let has = |words: &[&str]| words.iter().any(|word| error.contains(word));
+    // Every failure of a webhook has the URL of the call with its `timeout`.
+    has(&["deadline exceeded", "Timeout", "timed out"]) && !has(&["x509", "certificate", "tls", "TLS", "refused"])
+}
+
 /// Requests created in server-side dry runs, ten a second each by two clients, until it is told to stop.
 struct Load {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,
+    late: Arc<AtomicUsize>,
     failures: Arc<Mutex<Vec<String>>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Load {
     fn start(t: &Test) -> Result<Self> {
-        let mut load =
-            Self { stop: Arc::default(), calls: Arc::default(), failures: Arc::default(), tasks: Vec::new() };
+        let mut load = Self {
+            stop: Arc::default(),
+            calls: Arc::default(),
+            late: Arc::default(),
+            failures: Arc::default(),
+            tasks: Vec::new(),
+        };
         let request = crr("dry", "web", &["main"]).with("/metadata/namespace", t.namespace.as_str());
         let request: DynamicObject = serde_json::from_value(request)?;
         for _ in 0..2 {
             let (api, request) = (t.api(CRR), request.clone());
             let (stop, calls, failures) = (load.stop.clone(), load.calls.clone(), load.failures.clone());
+            let late = load.late.clone();
             load.tasks.push(tokio::spawn(async move {
                 let dry = PostParams { dry_run: true, ..PostParams::default() };
                 let begun = Instant::now();
                 while !stop.load(Ordering::Relaxed) {
-                    if let Err(error) = api.create(&dry, &request).await
+                    let mut answer = api.create(&dry, &request).await;
+                    while answer.as_ref().is_err_and(is_late) && late.fetch_add(1, Ordering::Relaxed) < MOST_LATE {
+                        answer = api.create(&dry, &request).await;
+                    }
+                    if let Err(error) = answer
                         && let Ok(mut failures) = failures.lock()
                     {
                         failures.push(format!("after {:.1} s: {error}", begun.elapsed().as_secs_f64()));
@@ -97,7 +121,8 @@ impl Load {
         Ok(load)
     }
 
-    async fn end(self) -> Result<usize> {
+    /// That none has failed.
+    async fn end(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         for task in self.tasks {
             task.await?;
@@ -105,7 +130,8 @@ impl Load {
         let failures = self.failures.lock().map(|f| f.clone()).unwrap_or_default();
         let calls = self.calls.load(Ordering::Relaxed);
         ensure!(failures.is_empty(), "{} of {calls} calls failed: {failures:#?}", failures.len());
-        Ok(calls)
+        println!("rotation: {calls} calls, {} of them late", self.late.load(Ordering::Relaxed));
+        Ok(())
     }
 }
 
@@ -162,11 +188,7 @@ async fn certificates_change_under_load_without_a_failed_call() -> Result<()> {
         };
         let under_load = async {
             let load = Load::start(t)?;
-            let end = async {
-                println!("rotation: {} calls", load.end().await?);
-                Ok(())
-            };
-            restoring(body, end).await
+            restoring(body, load.end()).await
         };
         t.node().with_replicas(WEBHOOK, 3, under_load).await
     })

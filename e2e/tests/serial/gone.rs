@@ -70,7 +70,7 @@ pub(crate) async fn without_the_webhook_pods_live_on_and_requests_are_refused(aw
             let start = Instant::now();
             let missed = t.create(owned("missed")).await?;
             let took = start.elapsed();
-            ensure!(took < Duration::from_secs(6), "a Pod that needs the webhook was created after {took:?}");
+            ensure!(took < Duration::from_secs(15), "a Pod that needs the webhook was created after {took:?}");
             assert_eq!(missed.array("/spec/readinessGates").len(), 0);
             let (code, message) = t.refused(crr("r", "web", &["main"])).await?;
             ensure!(
@@ -180,11 +180,11 @@ async fn without_the_daemon_requests_say_so_and_go_on_when_it_is_back() -> Resul
         t.node()
             .without_daemon(async || {
                 t.restart("new", "idle", &["main"]).await?;
-                t.create(crr("limited", "late", &["main"]).with("/spec/activeDeadlineSeconds", 14)).await?;
+                t.create(crr("limited", "late", &["main"]).with("/spec/activeDeadlineSeconds", 24)).await?;
                 for request in ["begun", "new"] {
-                    // Ten seconds after the daemon went; a minute after which nobody would have answered is far away.
+                    // Ten seconds after the daemon went; after a minute others would say that nobody answers.
                     let says = |o: &Value| o.text("/status/message") == text;
-                    t.wait_for(CRR, request, "to say what it waits for", Duration::from_secs(25), says).await?;
+                    t.wait_for(CRR, request, "to say what it waits for", PATIENCE, says).await?;
                     t.wait_events(CRR, request, |e| e.iter().any(|e| e.contains(&text))).await?;
                 }
                 let limited = t.completed("limited").await?;

@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::audit;
 use e2e::kit::{Look, in_namespace};
 use e2e::paths::{Paths, SYSTEM};
 use serde::Deserialize as _;
@@ -82,15 +83,13 @@ fn is_counted(entry: &Value) -> bool {
 
 /// What the account's own process was allowed, and what it was refused for want of a right.
 fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Right>)> {
-    let log = fs::read_to_string(paths.audit_log()).context("the API server's audit log")?;
     let user = format!("system:serviceaccount:{SYSTEM}:{account}");
     let (mut used, mut refused) = (BTreeSet::new(), BTreeSet::new());
-    for line in log.lines() {
-        let Ok(entry) = serde_json::from_str::<Value>(line) else { continue };
+    audit::entries(paths, &user, |entry| {
         // Tests use the daemon's account too, to be refused; only the product calls itself kruise-*.
         let own = entry.text("/user/username") == user && entry.text("/userAgent").starts_with("kruise-");
         if !own || !entry.has("/objectRef/resource") {
-            continue;
+            return;
         }
         let subresource = entry.text("/objectRef/subresource");
         let slash = if subresource.is_empty() { "" } else { "/" };
@@ -98,13 +97,13 @@ fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Righ
             format!("{}/{}{slash}{subresource}", entry.text("/objectRef/apiGroup"), entry.text("/objectRef/resource"));
         let is_added = match account {
             "kruise-manager" => {
-                is_opt_in(&entry, &resource) || is_configured(&entry, &resource) || is_of_removed(&entry, &resource)
+                is_opt_in(entry, &resource) || is_configured(entry, &resource) || is_of_removed(entry, &resource)
             }
-            "kruise-webhook" => is_counted(&entry) || is_configured(&entry, &resource) || is_scale(&entry, &resource),
+            "kruise-webhook" => is_counted(entry) || is_configured(entry, &resource) || is_scale(entry, &resource),
             _ => false,
         };
         if is_added {
-            continue;
+            return;
         }
         let right = (entry.text("/verb").to_owned(), resource);
         if entry.text("/annotations/authorization.k8s.io~1decision") == "forbid" {
@@ -112,7 +111,7 @@ fn asked(paths: &Paths, account: &str) -> Result<(BTreeSet<Right>, BTreeSet<Righ
         } else {
             used.insert(right);
         }
-    }
+    })?;
     Ok((used, refused))
 }
 
