@@ -32,7 +32,7 @@ use crate::{
     },
     k8s::{pod::PodView, selector::Selector},
     runtime::{
-        apply::code,
+        apply::{code, said},
         batches::Batches,
         clock,
         guarded::Guarded,
@@ -406,7 +406,7 @@ impl Budgets {
 
     async fn decide(&self, pod: &PodView, operation: Operation, dry_run: bool) -> Result<Option<Answer>, Refusal> {
         let covering = self.covering(pod).await;
-        let mut guarding = covering.map_err(|error| Refusal::Undecided(Undecided::ApiServer(error.to_string())))?;
+        let mut guarding = covering.map_err(|error| Refusal::Undecided(Undecided::ApiServer(said(&error))))?;
         guarding.retain(|budget| rule::protects(budget, &self.gates, operation));
         // What one of several refuses must not use up what the others allow, each time that it is asked for.
         if !dry_run && guarding.len() > 1 {

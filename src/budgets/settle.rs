@@ -11,7 +11,7 @@ use crate::{
     domain::budgets::unavailable::{self as rule, Answer, Counting, Total},
     k8s::pod::{PodObject, PodView},
     runtime::{
-        apply::{code, patch_status},
+        apply::{code, patch_status, said},
         clock, lock,
         watches::ObjectKey,
     },
@@ -92,7 +92,7 @@ impl Budgets {
                     }
                 }
                 Err(error) => {
-                    let failed = format!("PodUnavailableBudget {key} could not be written: {error}");
+                    let failed = format!("PodUnavailableBudget {key} could not be written: {}", said(&error));
                     return all(Err(Undecided::ApiServer(failed)));
                 }
             }
@@ -106,8 +106,9 @@ impl Budgets {
         api: &Api<PodUnavailableBudget>,
         key: &ObjectKey,
     ) -> Result<Option<Arc<PodUnavailableBudget>>, Undecided> {
-        let failed =
-            |error: kube::Error| Undecided::ApiServer(format!("PodUnavailableBudget {key} could not be read: {error}"));
+        let failed = |error: kube::Error| {
+            Undecided::ApiServer(format!("PodUnavailableBudget {key} could not be read: {}", said(&error)))
+        };
         let read = api.get_opt(&key.name).await.map_err(failed)?;
         if let Some(fresh) = &read {
             self.store.upsert(fresh.clone());
@@ -135,7 +136,8 @@ impl Budgets {
         let pause = RECOUNT_PAUSE.max((done.mono - begun) * RECOUNT_SHARE);
         lock(&self.recounts).insert(key.clone(), done.mono + pause);
         let failed = |error: kube::Error| {
-            Undecided::ApiServer(format!("the Pods of PodUnavailableBudget {key} could not be counted: {error}"))
+            let why = said(&error);
+            Undecided::ApiServer(format!("the Pods of PodUnavailableBudget {key} could not be counted: {why}"))
         };
         let (pods, total) = counted.map_err(failed)?;
         let counting = Counting::Beside { now: done.wall };

@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 
 use super::*;
+use crate::runtime::fake_api;
 use crate::{
     api::policy::pod_unavailable_budget::PodUnavailableBudgetStatus,
     domain::budgets::unavailable::{Counting, Total},
@@ -63,14 +64,14 @@ impl Server {
     }
 
     /// The next event of a watch of CloneSets.
-    async fn next_scale(&self, query: &str) -> Value {
+    async fn next_scale(&self, query: &str) -> String {
         self.watches_of_sets.fetch_add(1, Ordering::SeqCst);
         let seen = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap();
         let seen: usize = seen.parse().unwrap();
         while 1000 + self.scales.load(Ordering::SeqCst) <= seen {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        json!({"type": "MODIFIED", "object": self.clone_set()})
+        fake_api::event("MODIFIED", &self.clone_set())
     }
 
     /// What the manager has counted.
@@ -181,7 +182,7 @@ impl Server {
                     if !parts.uri.path().ends_with("/clonesets") {
                         return std::future::pending().await;
                     }
-                    let event = server.next_scale(query).await.to_string() + "\n";
+                    let event = server.next_scale(query).await;
                     return Ok::<_, std::convert::Infallible>(Response::new(Body::from(event.into_bytes())));
                 }
                 tokio::task::yield_now().await;

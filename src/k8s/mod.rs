@@ -1,6 +1,7 @@
 //! PURE Kubernetes vocabulary: compact views of core objects and predicates over them. No clock, no client.
 
 pub mod account;
+pub mod bounded_json;
 pub mod canonical_json;
 pub mod certificate;
 pub mod claim;

@@ -10,6 +10,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+mod tolerated;
+
+pub use tolerated::{Tolerated, as_in_manifests};
+
 /// How a field of a PodTemplate begins.
 const TEMPLATE: &str = "template";
 /// Members with the value `{}` that mean nothing. Others are kept: an empty object may switch something on.

@@ -10,7 +10,7 @@ use super::{
     rules::{
         JsonPointer,
         exit::{Exit, Stop},
-        target,
+        foreign, target,
         timeline::describe,
     },
     view::{print, report},
@@ -26,6 +26,9 @@ pub(super) struct DescribeArgs {
 }
 
 pub(super) async fn run(args: DescribeArgs, connection: &ConnectionArgs) -> Result<Exit, Stop> {
+    if let Some(instead) = foreign::instead_of_describe(&args.names) {
+        return Err(Stop::usage(instead));
+    }
     let subjects = target::subjects(&args.names)?;
     let connection = connection.open().await?;
     let mut texts = Vec::new();

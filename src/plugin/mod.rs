@@ -81,12 +81,6 @@ enum What {
     Cancel(cancel::CancelArgs),
     Doctor(doctor::DoctorArgs),
     Completion(completion::CompletionArgs),
-    #[command(hide = true)]
-    Create(foreign::ForeignArgs),
-    #[command(hide = true)]
-    Scaledown(foreign::ForeignArgs),
-    #[command(hide = true)]
-    Migrate(foreign::ForeignArgs),
 }
 
 /// The grammar of its command line.
@@ -101,9 +95,21 @@ pub fn run(program: Program) -> ExitCode {
     }
     let Cli { connection, what } = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => error.exit(),
+        Err(error) => {
+            let words: Vec<String> =
+                std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+            match foreign::instead(&error, &words) {
+                Some(stop) => return ended(Err(stop)),
+                None => error.exit(),
+            }
+        }
     };
-    match dispatch(connection, what) {
+    ended(dispatch(connection, what))
+}
+
+/// The exit code of a command; why it could not go on is shown.
+fn ended(result: Result<Exit, Stop>) -> ExitCode {
+    match result {
         Ok(exit) => exit.into(),
         Err(stop) => {
             // If this fails too, nobody can be informed.
@@ -132,9 +138,6 @@ fn dispatch(connection: ConnectionArgs, what: What) -> Result<Exit, Stop> {
             What::Cancel(args) => cancel::run(args, &connection).await,
             What::Doctor(args) => doctor::run(args, &connection).await,
             What::Completion(args) => completion::script(&args, &mut Cli::command()),
-            What::Create(args) => foreign::run("create", &args),
-            What::Scaledown(args) => foreign::run("scaledown", &args),
-            What::Migrate(args) => foreign::run("migrate", &args),
         }
     });
     // A blocking call (a name look-up) must not hold up the end.
@@ -226,11 +229,6 @@ mod tests {
             "rollout pause clone -l app=web -o name",
             "set image clone/a main=nginx:1 --dry-run=client -o yaml",
             "status --as jane --as-group dev --as-group ops",
-            "create ContainerRecreateRequest a --namespace=shop --pod=web --containers=main",
-            "create job a --image=busybox -- date",
-            "create -f file.yaml",
-            "scaledown CloneSet web --pods web-a, web-b -n shop",
-            "migrate CloneSet --from Deployment -n shop --dst-name web --create --copy",
         ] {
             Cli::try_parse_from(format!("kubectl-kruise {line}").split_whitespace()).unwrap();
         }

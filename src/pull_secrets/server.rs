@@ -40,7 +40,7 @@ use crate::{
     },
     k8s::pod::{PodObject, PodView},
     runtime::{
-        apply::code,
+        apply::{code, said},
         connections::{self, Gate, Limits},
         places::Places,
         shutdown::{self, Shutdown},
@@ -95,7 +95,7 @@ enum Refusal {
 
 impl From<kube::Error> for Refusal {
     fn from(error: kube::Error) -> Self {
-        Self::Unavailable(error.to_string())
+        Self::Unavailable(said(&error))
     }
 }
 

@@ -468,8 +468,17 @@ impl Leader<'_> {
         }
         let report_pod = move |change: Change<'_, _>| on_pod.iter_mut().for_each(|handler| handler(&change));
         let api = context.api::<PodObject, _>();
-        let pods = watches::watch_in_protobuf(api, None, context.pods.clone(), |pod| pod, report_pod);
-        let nodes = context.nodes.watch(move |change| on_node.iter_mut().for_each(|handler| handler(change)));
+        // Tasks of their own: an event wakes its watch, and not all that is waited for here.
+        let (pods, nodes) = (context.pods.clone(), context.nodes.clone());
+        let mut watching = JoinSet::new();
+        watching.spawn(async move {
+            watches::watch_in_protobuf(api, None, pods, |pod| pod, report_pod).await;
+            "Pods"
+        });
+        watching.spawn(async move {
+            nodes.watch(move |change| on_node.iter_mut().for_each(|handler| handler(change))).await;
+            "Nodes"
+        });
         let ended = async {
             while let Some(ended) = running.join_next().await {
                 ended.context("a controller failed")?;
@@ -482,8 +491,7 @@ impl Leader<'_> {
             Ok(())
         };
         tokio::select! {
-            () = pods => bail!("the watch of Pods ended"),
-            () = nodes => bail!("the watch of Nodes ended"),
+            Some(ended) = watching.join_next() => bail!("the watch of {} ended", ended.context("a watch failed")?),
             ended = ended => ended,
         }
     }

@@ -137,7 +137,18 @@ pub fn refused_watch(error: &watcher::Error) -> Option<String> {
         | watcher::Error::WatchFailed(error) => error,
         watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => return None,
     };
-    (code(error) == Some(403)).then(|| error.to_string())
+    (code(error) == Some(403)).then(|| said(error))
+}
+
+/// What users are told of an error, in events, conditions and answers: the API server's own words. [`kube::Error`] displays its
+/// whole answer as Rust does.
+pub fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) if !status.reason.is_empty() => status.reason.clone(),
+        kube::Error::Api(status) => format!("HTTP status code {}", status.code),
+        error => error.to_string(),
+    }
 }
 
 /// The HTTP status code of an error answer of the API server.
@@ -145,5 +156,26 @@ pub fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_told_what_the_api_server_says() {
+        let answer = |answer: Value| kube::Error::Api(Box::new(serde_json::from_value(answer).unwrap()));
+        let quota = r#"pods "q-2" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#;
+        let cases = [
+            (answer(json!({"status": "Failure", "message": quota, "reason": "Forbidden", "code": 403})), quota),
+            (answer(json!({"status": "Failure", "message": "no", "code": 500})), "no"),
+            (answer(json!({"status": "Failure", "reason": "Forbidden", "code": 403})), "Forbidden"),
+            (answer(json!({"code": 503})), "HTTP status code 503"),
+            (kube::Error::Service("no answer within 30 s".into()), "ServiceError: no answer within 30 s"),
+        ];
+        for (error, words) in cases {
+            assert_eq!(said(&error), words, "{error:?}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! An object as the API server sends it, whatever its kind.
 //!
 //! A watch is some 60 kB of program for each type that it brings. Those of JSON all bring this one, and each store decodes what it
-//! keeps.
+//! keeps. A page of a list is held as text, and one object at a time becomes a tree: some objects are fifty times as large then.
 
 use std::borrow::Cow;
 
@@ -11,25 +11,32 @@ use kube::{
     core::{ApiResource, DynamicResourceScope},
 };
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
-use super::guarded::identity;
+use super::guarded::identity_of_text;
+use crate::k8s::bounded_json;
 
-/// An object, but for its `managedFields`, from which nobody decides: a page of a list is held as it came.
+/// An object. In an event of a watch it stands behind the event's type, as every API server writes it.
 #[derive(Clone, Debug)]
 pub(super) struct AsSent {
     metadata: ObjectMeta,
-    /// The object.
-    pub(super) object: Value,
+    text: Box<RawValue>,
+}
+
+impl AsSent {
+    /// The object, but for its `managedFields`.
+    ///
+    /// # Errors
+    /// It would grow out of proportion.
+    pub(super) fn object(&self) -> serde_json::Result<Value> {
+        bounded_json::read(self.text.get())
+    }
 }
 
 impl<'de> Deserialize<'de> for AsSent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut object = Value::deserialize(deserializer)?;
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-        Ok(Self { metadata: identity(&object), object })
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self { metadata: identity_of_text(text.get()), text })
     }
 }
 
@@ -84,6 +91,7 @@ mod tests {
         apps::v1::DaemonSet,
         core::v1::{ConfigMap, Namespace},
     };
+    use kube::core::{ObjectList, WatchEvent};
     use serde_json::json;
 
     use super::*;
@@ -129,6 +137,24 @@ mod tests {
             (meta.name.as_deref(), meta.namespace.as_deref(), meta.uid.as_deref()),
             (Some("a"), Some("b"), Some("c"))
         );
-        assert_eq!(sent.object, object);
+        assert_eq!(sent.object().unwrap(), object);
+    }
+
+    #[test]
+    fn an_object_of_any_depth_leaves_the_others_of_its_list_and_the_events_after_it() {
+        let deep = format!("{}{}", "[".repeat(9000), "]".repeat(9000));
+        let object = |name: &str, spec: &str| {
+            format!(r#"{{"spec":{spec},"metadata":{{"name":"{name}","resourceVersion":"7"}}}}"#)
+        };
+        let list = format!(r#"{{"metadata":{{}},"items":[{},{}]}}"#, object("deep", &deep), object("flat", "7"));
+        let list: ObjectList<AsSent> = serde_json::from_str(&list).unwrap();
+        let [bad, good] = list.items.as_slice() else { panic!("{list:?}") };
+        assert_eq!(bad.meta().name.as_deref(), Some("deep"));
+        assert!(bad.object().unwrap_err().to_string().starts_with("it is nested deeper than 100 levels"));
+        assert_eq!(good.object().unwrap()["spec"], 7);
+
+        let event = format!(r#"{{"type":"MODIFIED","object":{}}}"#, object("deep", &deep));
+        let WatchEvent::Modified(sent) = serde_json::from_str::<WatchEvent<AsSent>>(&event).unwrap() else { panic!() };
+        assert_eq!(sent.meta().resource_version.as_deref(), Some("7"));
     }
 }

@@ -18,7 +18,7 @@ use kube::{
 use tower::{BoxError, Layer, Service};
 
 use super::{
-    clock, fence, repeat,
+    clock, fence, levels, repeat,
     silence::{Limited, Limits},
     standstill,
 };
@@ -28,8 +28,6 @@ use crate::k8s::{path, time::Now};
 pub const MINIMUM_VERSION: (u32, u32) = (1, 30);
 /// How long an answer may take to begin.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// A connection on which nothing comes for so long is dead, whoever uses it; `silence` is stricter with answers.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(330);
 
 /// How to reach the API server.
 #[derive(Clone, Debug)]
@@ -113,13 +111,15 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
         }
     };
     act_as(&mut config, options);
-    config.read_timeout = Some(SILENCE_TIMEOUT);
-    config.reset_reader_on_write = true;
+    // `silence` limits every answer that somebody waits for. A limit of the connection itself would set a timer anew at each
+    // event of each watch.
+    config.read_timeout = None;
     // It would pass by the fence, and repeat an eviction that a budget refuses.
     config.default_retry = false;
     config.headers.push((USER_AGENT, HeaderValue::from_static(options.user_agent)));
     let builder = ClientBuilder::try_from(config).map_err(ClientError::Client)?;
-    Ok(repeat::repeating(&builder.with_layer(&Throttle::new(options.qps, options.burst)).build()))
+    let throttled = builder.with_layer(&Throttle::new(options.qps, options.burst)).build();
+    Ok(levels::readable(&repeat::repeating(&throttled)))
 }
 
 fn act_as(config: &mut Config, options: &ClientOptions) {

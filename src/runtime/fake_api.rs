@@ -33,6 +33,11 @@ where
     Client::new(service, "default")
 }
 
+/// A line of a watch, with its members in the order in which API servers write them.
+pub(crate) fn event(what: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
+}
+
 /// No API server can be reached.
 pub(crate) fn nobody() -> Client {
     let service = tower::service_fn(async |_: Request<Body>| {

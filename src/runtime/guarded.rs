@@ -9,7 +9,9 @@ use std::{borrow::Cow, fmt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
+
+use crate::k8s::bounded_json::{self, Identity};
 
 /// An object, or why it cannot be read.
 #[derive(Clone, Debug)]
@@ -42,12 +44,17 @@ pub fn identity(object: &Value) -> ObjectMeta {
     }
 }
 
+/// The same of an object that was not read.
+pub fn identity_of_text(text: &str) -> ObjectMeta {
+    let Identity { name, namespace, uid, resource_version } = bounded_json::identity(text);
+    ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
+}
+
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
-        let metadata = identity(&object);
-        let read = serde_json::from_value(object);
-        Ok(Self(read.map_err(|error| Unreadable { error: error.to_string(), metadata })))
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let read = bounded_json::read(text.get()).and_then(serde_json::from_value);
+        Ok(Self(read.map_err(|error| Unreadable { error: error.to_string(), metadata: identity_of_text(text.get()) })))
     }
 }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use self::doubt::{Attempt, Doubts, is_silence};
 pub use self::refresh_all::AllRefreshed;
 use super::{
-    apply::is_refusal,
+    apply::{is_refusal, said},
     clock, lock,
     pass::AFTER_CONFLICT,
     pod_control::{Part, PodControl, decoded},
@@ -261,6 +261,7 @@ impl InPlace {
                 let patch = json!({"status": {"conditions": [readiness::in_place_ended(clock::now().wall)]}});
                 let back = self.pods.try_patch(view, Part::Status, &patch).await;
                 back.map_err(|error| {
+                    let (refusal, error) = (said(&refusal), said(&error));
                     let what = format!("{refusal}; the Pod could not be taken back into service: {error}");
                     kube::Error::Service(what.into())
                 })?;

@@ -26,6 +26,7 @@ pub mod held;
 pub mod in_place;
 pub mod kruise_configuration;
 pub mod leader;
+mod levels;
 pub mod live;
 pub mod metrics;
 pub mod nodes;

@@ -101,7 +101,10 @@ mod tests {
     use kube::client::Body;
     use serde_json::{Value, json};
 
-    use super::{super::lock, *};
+    use super::{
+        super::{fake_api, lock},
+        *,
+    };
 
     /// A Node of some 20 kB: 50 images with two names each.
     fn node(name: &str, version: u32, changes: Value) -> Value {
@@ -121,7 +124,11 @@ mod tests {
 
     /// An API server that answers a list with one Node, the first watch with these events, a read with 404 or another Node,
     /// and notes what it is asked.
-    fn server(events: Vec<Value>) -> (Nodes, Arc<Mutex<Vec<String>>>) {
+    fn event(what: &str, object: Value) -> String {
+        fake_api::event(what, &object)
+    }
+
+    fn server(events: Vec<String>) -> (Nodes, Arc<Mutex<Vec<String>>>) {
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
         let (notes, events) = (seen.clone(), Arc::new(Mutex::new(Some(events))));
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -132,7 +139,7 @@ mod tests {
                 let (code, text) = match path.as_str() {
                     "/api/v1/nodes" if query.contains("watch=") => {
                         let Some(events) = lock(&events).take() else { return std::future::pending().await };
-                        (200, events.iter().map(|event| format!("{event}\n")).collect())
+                        (200, events.concat())
                     }
                     "/api/v1/nodes" => {
                         let items = [node("n1", 1, json!({}))];
@@ -154,8 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn heartbeats_are_reported_to_nobody() {
-        let event = |type_: &str, object: Value| json!({"type": type_, "object": object});
-        let mut events: Vec<Value> =
+        let mut events: Vec<String> =
             (2..100).map(|version| event("MODIFIED", node("n1", version, json!({})))).collect();
         events.push(event("MODIFIED", node("n1", 100, json!({"spec": {"unschedulable": true}}))));
         events.extend(
@@ -188,9 +194,9 @@ mod tests {
         let ready = |version: u32, status: &str, minute: u32| {
             let time = format!("2026-01-01T00:{minute:02}:00Z");
             let conditions = json!([{"type": "Ready", "status": status, "lastTransitionTime": time}]);
-            json!({"type": "MODIFIED", "object": node("n1", version, json!({"status": {"conditions": conditions}}))})
+            event("MODIFIED", node("n1", version, json!({"status": {"conditions": conditions}})))
         };
-        let last = json!({"type": "DELETED", "object": node("n1", 9, json!({}))});
+        let last = event("DELETED", node("n1", 9, json!({})));
         let (nodes, _) = server(vec![
             ready(2, "False", 1),
             ready(3, "Unknown", 2),

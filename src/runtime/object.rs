@@ -12,7 +12,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    apply::code,
+    apply::{code, said},
     clock, lock,
     served::{Served, served},
 };
@@ -91,9 +91,7 @@ pub async fn read_with(
             Err(error)
         }
         Err(error) if code(&error) == Some(404) => Ok(Found::Missing),
-        Err(error) if code(&error) == Some(403) => {
-            Ok(Found::Forbidden(resource.group, resource.plural, error.to_string()))
-        }
+        Err(error) if code(&error) == Some(403) => Ok(Found::Forbidden(resource.group, resource.plural, said(&error))),
         Err(error) => Err(error),
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use super::{
-    apply::is_refusal,
+    apply::{is_refusal, said},
     lock,
     object_key::StoredObject,
     queue::Requeue,
@@ -43,7 +43,7 @@ impl Pass {
                 None
             }
             Err(error) => {
-                let words = error.to_string();
+                let words = said(&error);
                 self.error.get_or_insert(error);
                 Some(words)
             }

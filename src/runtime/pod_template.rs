@@ -1,17 +1,18 @@
 //! Asks the API server what it makes of a Pod template: a dry run of a core/v1 PodTemplate, which stores nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use http::{Request, header::CONTENT_TYPE};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body, core::Status};
 use serde_json::Value;
 
+use super::apply::said;
 use crate::{
     api::feature_gates::{FeatureGates, gate},
     k8s::{
         path,
-        pod_template::{Stored, Trial, looks_defaulted, missing_volumes},
+        pod_template::{Stored, Tolerated, Trial, as_in_manifests, looks_defaulted, missing_volumes},
     },
 };
 
@@ -27,6 +28,8 @@ pub struct Answer {
     pub unknown: Vec<String>,
     /// Its other warnings, for example of Pod Security.
     pub warnings: Vec<String>,
+    /// What it would refuse, and OpenKruise admits. It is in the object as it was.
+    pub tolerated: Vec<Tolerated>,
 }
 
 /// Why there is no answer.
@@ -43,12 +46,36 @@ pub enum Refused {
     Unavailable(String),
 }
 
-/// Asks about a PodTemplate.
+/// Asks about a PodTemplate. What OpenKruise admits and the API server does not is hidden from it in another question: it
+/// names no defaults of a template that it refuses.
 ///
 /// # Errors
-/// It is refused, or there is no answer.
+/// It is refused for something else, or there is no answer.
 pub async fn dry_run(client: &Client, namespace: &str, body: &Value) -> Result<Answer, Refused> {
-    dry_run_at(client, &path::in_namespace(path::CORE, "v1", namespace, "podtemplates"), body).await
+    let path = path::in_namespace(path::CORE, "v1", namespace, "podtemplates");
+    let (mut asked, mut tolerated) = (Cow::Borrowed(body), Vec::<Tolerated>::new());
+    loop {
+        let causes = match dry_run_at(client, &path, &asked).await {
+            Ok(mut answer) => {
+                tolerated.iter().for_each(|one| one.put_back(body, &mut answer.object));
+                return Ok(Answer { tolerated, ..answer });
+            }
+            Err(Refused::Invalid(causes)) => causes,
+            Err(error) => return Err(error),
+        };
+        let of = |(field, message): &(String, String)| Tolerated::of(field, message);
+        let others: Vec<_> = causes.iter().filter(|cause| of(cause).is_none()).cloned().collect();
+        if !others.is_empty() {
+            return Err(Refused::Invalid(others));
+        }
+        let mut new: Vec<Tolerated> = causes.iter().filter_map(of).collect();
+        new.retain(|one| one.hide_in(asked.to_mut()));
+        if new.is_empty() {
+            // Nothing more can be hidden.
+            return Err(Refused::Invalid(causes));
+        }
+        tolerated.extend(new);
+    }
 }
 
 /// Asks about an object that would be created at a path of the API.
@@ -63,7 +90,7 @@ pub async fn dry_run_at(client: &Client, path: &str, body: &Value) -> Result<Ans
         .header(CONTENT_TYPE, "application/json")
         .body(Body::from(body.to_string().into_bytes()))
         .map_err(|error| unavailable(&error))?;
-    let response = client.send(request).await.map_err(|error| unavailable(&error))?;
+    let response = client.send(request).await.map_err(|error| unavailable(&said(&error)))?;
     let (parts, body) = response.into_parts();
     let body = body.collect().await.map_err(|error| unavailable(&error))?.to_bytes();
     if parts.status.is_success() {
@@ -82,7 +109,7 @@ pub async fn dry_run_at(client: &Client, path: &str, body: &Value) -> Result<Ans
     let causes = status.details.map(|details| details.causes).unwrap_or_default();
     Err(match parts.status.as_u16() {
         422 if !causes.is_empty() => {
-            Refused::Invalid(causes.into_iter().map(|cause| (cause.field, cause.message)).collect())
+            Refused::Invalid(causes.into_iter().map(|cause| (as_in_manifests(&cause.field), cause.message)).collect())
         }
         400 | 422 => Refused::Undecodable(status.message),
         code => Refused::Unavailable(format!("{code} {}", status.message)),
@@ -210,6 +237,73 @@ mod tests {
         assert_eq!(refused(400, json!({"message": "no list"})).await, Refused::Undecodable("no list".into()));
         assert_eq!(refused(403, json!({"message": "no"})).await, Refused::Unavailable("403 no".into()));
         assert_eq!(refused(500, json!("?")).await, Refused::Unavailable("500 ".into()));
+    }
+
+    /// An API server that refuses some values, and has a default.
+    fn strict(others: &'static [(&'static str, &'static str)]) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let mut object: Value = serde_json::from_slice(&body).unwrap();
+            let template = &mut object["template"];
+            let cost = &template["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"];
+            let pages = &template["spec"]["containers"][0]["resources"]["limits"]["hugepages-2Mi"];
+            let of_cost = (*cost == "abc").then_some((
+                "template.annotations[controller.kubernetes.io/pod-deletion-cost]",
+                "Invalid value: \"abc\": must be a 32bit integer",
+            ));
+            let of_pages = (*pages == "3Mi").then_some((
+                "template.spec.containers[0].resources.limits[hugepages-2Mi]",
+                "Invalid value: \"3Mi\": 3Mi is not positive integer multiple of hugepages-2Mi",
+            ));
+            let causes: Vec<Value> = of_cost
+                .into_iter()
+                .chain(of_pages)
+                .chain(others.iter().copied())
+                .map(|(field, message)| json!({"field": field, "message": message}))
+                .collect();
+            template["spec"]["dnsPolicy"] = "ClusterFirst".into();
+            let (code, answer) = match causes.is_empty() {
+                true => (201, object),
+                false => (422, json!({"message": "invalid", "details": {"causes": causes}})),
+            };
+            Ok::<_, Infallible>(
+                Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap(),
+            )
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn what_open_kruise_admits_has_defaults_too() {
+        let template = json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "abc"}},
+            "spec": {"containers": [{"name": "c", "resources": {"limits": {"hugepages-2Mi": "3Mi"}}}]}});
+        let body = json!({ "template": template });
+        let answer = dry_run(&strict(&[]), "a", &body).await.unwrap();
+        let mut want = body.clone();
+        want["template"]["spec"]["dnsPolicy"] = "ClusterFirst".into();
+        assert_eq!(answer.object, want);
+        let fields: Vec<&str> = answer.tolerated.iter().map(|one| one.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            [
+                "template.metadata.annotations[controller.kubernetes.io/pod-deletion-cost]",
+                "template.spec.containers[0].resources.limits[hugepages-2Mi]"
+            ]
+        );
+        let stored = defaulted(&strict(&[]), "a", &template).await.unwrap();
+        assert_eq!(stored["spec"]["containers"][0]["resources"], json!({"limits": {"hugepages-2Mi": "3Mi"}}));
+        assert_eq!(stored["metadata"]["annotations"], template["metadata"]["annotations"]);
+        // Other complaints count, and they alone.
+        const IMAGE: (&str, &str) = ("template.spec.containers[0].image", "Required value");
+        let refused = dry_run(&strict(&[IMAGE]), "a", &body).await;
+        assert_eq!(refused, Err(Refused::Invalid(vec![(IMAGE.0.into(), IMAGE.1.into())])));
+        // One that stays whatever is put there.
+        const STAYS: (&str, &str) = (
+            "template.spec.containers[0].resources.requests[hugepages-2Mi]",
+            "1 is not positive integer multiple of hugepages-2Mi",
+        );
+        let refused = dry_run(&strict(&[STAYS]), "a", &body).await;
+        assert_eq!(refused, Err(Refused::Invalid(vec![(STAYS.0.into(), STAYS.1.into())])));
     }
 
     #[tokio::test]

@@ -14,7 +14,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{apply::code, clock, lock, pod_control::PodControl, stored::only};
+use super::{
+    apply::{code, said},
+    clock, lock,
+    pod_control::PodControl,
+    stored::only,
+};
 use crate::{
     api::{apps, labels},
     domain::workload::{
@@ -100,7 +105,7 @@ impl PreDownloads {
             // A Pod that gets ready brings us back.
             Ok(Settled::NotYet) => return (notes, None),
             Ok(Settled::Refused(why)) => (why, None),
-            Err(error) => (error.to_string(), Some(TRY_AGAIN)),
+            Err(error) => (said(&error), Some(TRY_AGAIN)),
         };
         if notes.reported != why {
             let message = format!("new images are not pulled beforehand: {why}");
@@ -157,7 +162,8 @@ impl PreDownloads {
             }
             Err(error) if code(&error) == Some(409) => {}
             Err(error) => {
-                let message = format!("failed to create ImagePullJob {name} for image {image}: {error}");
+                let why = said(&error);
+                let message = format!("failed to create ImagePullJob {name} for image {image}: {why}");
                 self.pods.normal(owner, "FailedCreateImagePullJob", &message);
                 return Err(error);
             }

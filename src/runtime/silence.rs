@@ -38,16 +38,22 @@ pub(super) struct Limits {
 impl Limits {
     /// Those of the answer to a request for this address.
     pub(super) fn of(uri: &Uri) -> Self {
-        let parameter = |name: &str| {
-            let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-            pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
-        };
-        if !matches!(parameter("watch"), Some("true" | "1")) {
+        if !is_watch(uri) {
             return Self { silence: ANSWER, whole: None, is_watch: false };
         }
-        let asked = parameter("timeoutSeconds").and_then(|seconds| seconds.parse().ok());
+        let asked = parameter(uri, "timeoutSeconds").and_then(|seconds| seconds.parse().ok());
         Self { silence: WATCH, whole: asked.map(|seconds| Duration::from_secs(seconds) + GRACE), is_watch: true }
     }
+}
+
+/// Whether a request for this address is a watch.
+pub(super) fn is_watch(uri: &Uri) -> bool {
+    matches!(parameter(uri, "watch"), Some("true" | "1"))
+}
+
+fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
+    let pairs = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
 }
 
 /// A body that does not outlast its limits.
@@ -137,6 +143,7 @@ mod tests {
     use super::*;
     use crate::runtime::{
         client::Throttle,
+        fake_api,
         watches::{self, ObjectKey, Store},
     };
 
@@ -232,7 +239,7 @@ mod tests {
     fn added(name: &str, version: &str) -> String {
         let object = json!({"kind": "ConfigMap", "apiVersion": "v1",
             "metadata": {"name": name, "namespace": "a", "resourceVersion": version}});
-        json!({"type": "ADDED", "object": object}).to_string() + "\n"
+        fake_api::event("ADDED", &object)
     }
 
     #[tokio::test(start_paused = true)]

@@ -49,11 +49,12 @@ impl fmt::Display for LogFormat {
     }
 }
 
-/// The filter for a verbosity as Kubernetes components count it: 4 is debugging, from 6 on everything.
+/// The filter for a verbosity as Kubernetes components count it: 4 is debugging, from 6 on everything. What kube's client says of an
+/// answer that cannot be read is the whole answer, with the objects of anybody in it.
 fn filter(verbosity: u8) -> &'static str {
     match verbosity {
-        0..=3 => "info,kube_client=warn,kube_runtime=warn,tower=warn,hyper=warn,h2=warn",
-        4 | 5 => "info,kruise_rs=debug,kube_client=info,kube_runtime=info",
+        0..=3 => "info,kube_client=warn,kube_client::client=error,kube_runtime=warn,tower=warn,hyper=warn,h2=warn",
+        4 | 5 => "info,kruise_rs=debug,kube_client=info,kube_client::client=error,kube_runtime=info",
         _ => "debug,kruise_rs=trace,h2=info,hyper=info,rustls=info",
     }
 }

@@ -14,7 +14,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    apply::code,
+    apply::{code, said},
     lock,
     served::{Served, served},
 };
@@ -146,7 +146,8 @@ impl Reference<'_> {
 
     fn missing(&self, error: &kube::Error) -> Workload {
         let Self { api_version, kind, name, .. } = self;
-        Workload::Missing(format!("spec.targetRef: {kind} {name:?} ({api_version}) is not there: {error}"))
+        let why = said(error);
+        Workload::Missing(format!("spec.targetRef: {kind} {name:?} ({api_version}) is not there: {why}"))
     }
 
     /// Of a kind of the table: as the object is.
@@ -227,8 +228,9 @@ fn known_workload(object: &DynamicObject, workload: &kinds::Workload) -> Workloa
 
 fn forbidden(resource: &str, group: &str, error: &kube::Error) -> Workload {
     let message = format!(
-        "spec.targetRef: Kruise's manager may not read it; grant it with a ClusterRole that has the label {}: \"true\" and the rule apiGroups [{group:?}], resources [{resource}], verbs [get]. The API server says: {error}",
-        labels::AGGREGATE_TO_MANAGER
+        "spec.targetRef: Kruise's manager may not read it; grant it with a ClusterRole that has the label {}: \"true\" and the rule apiGroups [{group:?}], resources [{resource}], verbs [get]. The API server says: {}",
+        labels::AGGREGATE_TO_MANAGER,
+        said(error)
     );
     Workload::Unreadable("Forbidden", message)
 }

@@ -132,10 +132,11 @@ impl<'a> Templates<'a> {
             && let Some(before) = old_template.or_else(|| self.old_template())
             && let Err(why) = inplace::spec_between(before, &template, "", allowed)
         {
-            found.deny(
-                "spec.template",
-                format!("{why}; with {asked_by} want nothing but other images, labels and annotations"),
-            );
+            let (field, why) = match why.place() {
+                Some((path, why)) => (format!("spec.{path}"), why.to_owned()),
+                None => ("spec.template".to_owned(), why.to_string()),
+            };
+            found.deny(field, format!("{why}; with {asked_by} want nothing but other images, labels and annotations"));
         }
         if let Err(error) = launch_priority::wanted(&template) {
             found.warnings.push(format!("spec.template.{error}; its Pods will be refused"));
@@ -148,8 +149,15 @@ impl<'a> Templates<'a> {
             format!("unknown field \"{field}\": it is stored, and this API server will not give it to Pods")
         });
         found.warnings.extend(unknown);
+        let tolerated = answer.tolerated.iter();
+        found.warnings.extend(tolerated.map(|one| refused_later(&trial.field(&one.field), &one.message)));
         found.warnings.extend(answer.warnings.iter().cloned());
     }
+}
+
+/// The warning of something that is stored as OpenKruise does, and that no Pod may have.
+pub fn refused_later(field: &str, message: &str) -> String {
+    format!("{field}: {message}; it is stored, and its Pods will be refused")
 }
 
 fn claims(object: &Value) -> &[Value] {

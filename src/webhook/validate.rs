@@ -242,10 +242,11 @@ impl Findings {
     pub fn object_name(&mut self, metadata: &Object, longest: Option<(usize, &str)>) {
         let own = self.text(metadata, "metadata.", "name");
         let base = self.text(metadata, "metadata.", "generateName");
-        let (field, shown, length) = if own.is_empty() {
-            ("metadata.generateName", base, name::generated_base(base).len() + name::SUFFIX)
+        // Of a base it is counted what is made of it.
+        let (field, shown, has, length) = if own.is_empty() {
+            ("metadata.generateName", base, "makes a name of", name::generated_base(base).len() + name::SUFFIX)
         } else {
-            ("metadata.name", own, own.len())
+            ("metadata.name", own, "has", own.len())
         };
         if !own.is_empty() && !is_dns_subdomain(own) {
             self.deny(
@@ -253,10 +254,7 @@ impl Findings {
                 format!("{} is not allowed; want up to 253 lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit", show_text(own)),
             );
         } else if let Some((longest, why)) = longest.filter(|(longest, _)| length > *longest) {
-            self.deny(
-                field,
-                format!("{} makes a name of {length} characters; want up to {longest}{why}", show_text(shown)),
-            );
+            self.deny(field, format!("{} {has} {length} characters; want up to {longest}{why}", show_text(shown)));
         }
     }
 

@@ -317,6 +317,9 @@ async fn on_delete_updates_what_somebody_deletes_and_its_pods_become_ready() -> 
             status.contains("0 out of 2 new replicas have been updated; updateStrategy.type is OnDelete"),
             "{status}"
         );
+        // Nobody waits for what does not come.
+        let left = t.plugin_exits(1, &["rollout", "status", "clone/web", "--timeout", "5m"]).await?.stdout;
+        ensure!(left.contains("does not roll out by itself: 0 out of 2 new replicas have been updated"), "{left}");
         let victim = old[0].text("/metadata/name");
         t.remove("Pod", victim).await?;
         t.gone("Pod", victim).await?;

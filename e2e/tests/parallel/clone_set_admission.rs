@@ -209,6 +209,40 @@ async fn kubectl_prints_each_field_on_a_line() -> Result<()> {
     .await
 }
 
+/// The API server refuses them in a Pod template, and names no defaults of one.
+#[tokio::test]
+async fn values_that_open_kruise_admits_are_stored_with_a_warning() -> Result<()> {
+    in_namespace("cs-tolerated", async |t| {
+        let selector = json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": ["-bad value"] }] });
+        let term = json!([{ "topologyKey": "kubernetes.io/hostname", "labelSelector": selector }]);
+        let affinity = json!({ "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": term } });
+        let annotations = json!({ "controller.kubernetes.io/pod-deletion-cost": "abc" });
+        let limits = json!({ "cpu": "1", "hugepages-2Mi": "3Mi" });
+        let object = with_template("web", "/metadata/annotations", annotations.clone())
+            .with("/spec/template/spec/affinity", affinity.clone())
+            .with("/spec/template/spec/containers/0/resources/limits", limits.clone());
+        let answer = t.apply(&object).await?;
+        ensure!(answer.ok, "{}", answer.stderr);
+        for field in [
+            "spec.template.metadata.annotations[controller.kubernetes.io/pod-deletion-cost]: ",
+            ".labelSelector.matchExpressions[0].values[0]: ",
+            "spec.template.spec.containers[0].resources.limits[hugepages-2Mi]: ",
+        ] {
+            ensure!(answer.stderr.contains(field), "{field} is not warned of: {}", answer.stderr);
+        }
+        let template = t.get(CLONE_SET, "web").await?["spec"]["template"].clone();
+        assert_eq!(template["metadata"]["annotations"], annotations);
+        assert_eq!(template["spec"]["affinity"], affinity);
+        assert_eq!(template["spec"]["containers"][0]["resources"]["limits"], limits);
+        assert_eq!(template["spec"]["dnsPolicy"], "ClusterFirst", "it has its defaults");
+        let mut containers = template["spec"]["containers"].clone();
+        containers[0]["image"] = e2e::images::BUSYBOX.into();
+        t.patch(CLONE_SET, "web", json!({ "spec": { "template": { "spec": { "containers": containers } } } })).await?;
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn updates_are_judged_by_what_they_change() -> Result<()> {
     in_namespace("cs-update", async |t| {
@@ -223,7 +257,9 @@ async fn updates_are_judged_by_what_they_change() -> Result<()> {
         };
         change(json!({ "spec": { "selector": { "matchLabels": { "a": "b" } }, "template": { "metadata": { "labels": { "a": "b" } } } } }),
             &["spec.selector is immutable"]).await?;
-        change(json!({ "spec": { "template": { "spec": { "hostNetwork": true } } } }), &["spec.template", "InPlaceOnly"]).await?;
+        change(json!({ "spec": { "selector": { "matchLabels": { "a": "b" } } } }),
+            &["spec.selector: it is immutable", "spec.template.metadata.labels", "not matched by spec.selector"]).await?;
+        change(json!({ "spec": { "template": { "spec": { "hostNetwork": true } } } }), &["spec.template.spec.hostNetwork: was added", "InPlaceOnly"]).await?;
         change(json!({ "spec": { "scaleStrategy": { "podsToDelete": ["absent"] } } }), &["podsToDelete", "absent", "no Pod"]).await?;
         change(json!({ "spec": { "replicas": -1 } }), &["spec.replicas", "-1"]).await?;
         let image = json!([{ "name": "main", "image": e2e::images::BUSYBOX }]);

@@ -60,7 +60,13 @@ async fn annotations_that_no_whitelist_allows_are_refused() -> Result<()> {
         let mut set = set(t, "notes", &[shell("agent", "")]);
         set["spec"]["patchPodMetadata"] = json!([{ "annotations": { "example.com/note": "on" } }]);
         let error = t.create(set).await.err().context("it is refused")?;
-        ensure!(format!("{error:#}").contains("spec.patchPodMetadata[0].annotations[example.com/note]"), "{error:#}");
+        for part in [
+            "spec.patchPodMetadata[0].annotations[example.com/note]",
+            "in namespace kruise-system",
+            "SidecarSetPatchPodMetadataDefaultsAllowed",
+        ] {
+            ensure!(format!("{error:#}").contains(part), "{error:#}");
+        }
         Ok(())
     })
     .await

@@ -17,6 +17,7 @@ mod gated;
 mod gone;
 mod helm;
 mod helm_takeover;
+mod hostile_objects;
 mod image_nodes;
 mod installation;
 mod leaders;

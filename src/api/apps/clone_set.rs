@@ -41,8 +41,8 @@ use crate::{anything, date_time, rules::selector_stays};
     printcolumn = r#"{"name":"READY","type":"integer","jsonPath":".status.readyReplicas","description":"Pods that are ready"}"#,
     printcolumn = r#"{"name":"TOTAL","type":"integer","jsonPath":".status.replicas","description":"Pods that there are"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name":"CONTAINERS","type":"string","jsonPath":".spec.template.spec.containers[*].name","description":"Names of the containers","priority":1}"#,
-    printcolumn = r#"{"name":"IMAGES","type":"string","jsonPath":".spec.template.spec.containers[*].image","description":"Images of the containers","priority":1}"#,
+    printcolumn = r#"{"name":"CONTAINERS","type":"string","jsonPath":".spec.template.spec.containers[*].name","description":"Name of the first container","priority":1}"#,
+    printcolumn = r#"{"name":"IMAGES","type":"string","jsonPath":".spec.template.spec.containers[*].image","description":"Image of the first container","priority":1}"#,
     printcolumn = r#"{"name":"SELECTOR","type":"string","jsonPath":".status.labelSelector","description":"The selector of the Pods","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]

@@ -43,8 +43,8 @@ pub const MAX_CONTAINERS: usize = 256;
     printcolumn = r#"{"name":"POD","type":"string","jsonPath":".spec.podName","description":"The Pod whose containers are restarted"}"#,
     printcolumn = r#"{"name":"NODE","type":"string","jsonPath":".metadata.labels.crr\\.apps\\.kruise\\.io/node-name","description":"The node that the Pod runs on"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name":"RESULTS","type":"string","jsonPath":".status.containerRecreateStates[*].phase","description":"The phase of each container, in the order of the request","priority":1}"#,
-    printcolumn = r#"{"name":"MESSAGE","type":"string","jsonPath":".status.message","description":"Why the request ended abnormally, or what it waits for","priority":1}"#
+    printcolumn = r#"{"name":"RESULT","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason","description":"Recreating, Recreated (every container was) or Failed (at least one was not)","priority":1}"#,
+    printcolumn = r#"{"name":"MESSAGE","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message","description":"Which containers were restarted, which were not and why, or what the request waits for","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(spec_stays()).message("spec is immutable: create another ContainerRecreateRequest"))]
@@ -552,6 +552,20 @@ mod tests {
                     assert!(is_kept, "{at}{name}");
                 }
             }
+        }
+    }
+
+    /// Of several values the API server prints the first alone, so a column reads one.
+    #[test]
+    fn the_columns_of_the_result_read_the_condition_for_all_containers() {
+        let crd = json!(crate::definitions::container_recreate_requests());
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            let columns = version["additionalPrinterColumns"].as_array().unwrap();
+            let wide: Vec<_> = columns.iter().filter(|column| column["priority"] == 1).collect();
+            let read: Vec<_> = wide.iter().map(|column| (&column["name"], &column["jsonPath"])).collect();
+            let ready = |member: &str| json!(format!(".status.conditions[?(@.type==\"Ready\")].{member}"));
+            let (result, message) = (json!("RESULT"), json!("MESSAGE"));
+            assert_eq!(read, [(&result, &ready("reason")), (&message, &ready("message"))]);
         }
     }
 

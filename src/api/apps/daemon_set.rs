@@ -39,8 +39,8 @@ const OF_32_BITS: &str = "type(self) == string || (self >= -2147483648 && self <
     printcolumn = r#"{"name":"UP-TO-DATE","type":"integer","jsonPath":".status.updatedNumberScheduled","description":"Of them, those whose Pod is on the update revision"}"#,
     printcolumn = r#"{"name":"AVAILABLE","type":"integer","jsonPath":".status.numberAvailable","description":"Of them, those whose Pod is available"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name":"CONTAINERS","type":"string","jsonPath":".spec.template.spec.containers[*].name","description":"Names of the containers","priority":1}"#,
-    printcolumn = r#"{"name":"IMAGES","type":"string","jsonPath":".spec.template.spec.containers[*].image","description":"Images of the containers","priority":1}"#
+    printcolumn = r#"{"name":"CONTAINERS","type":"string","jsonPath":".spec.template.spec.containers[*].name","description":"Name of the first container","priority":1}"#,
+    printcolumn = r#"{"name":"IMAGES","type":"string","jsonPath":".spec.template.spec.containers[*].image","description":"Image of the first container","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DaemonSetSpec {

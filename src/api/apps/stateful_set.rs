@@ -43,8 +43,8 @@ use crate::{anything, date_time, rules::selector_stays};
     printcolumn = r#"{"name":"UPDATED","type":"integer","jsonPath":".status.updatedReplicas","description":"Pods on the update revision"}"#,
     printcolumn = r#"{"name":"READY","type":"integer","jsonPath":".status.readyReplicas","description":"Pods that are ready"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    printcolumn = r#"{"name":"CONTAINERS","type":"string","jsonPath":".spec.template.spec.containers[*].name","description":"Names of the containers","priority":1}"#,
-    printcolumn = r#"{"name":"IMAGES","type":"string","jsonPath":".spec.template.spec.containers[*].image","description":"Images of the containers","priority":1}"#
+    printcolumn = r#"{"name":"CONTAINERS","type":"string","jsonPath":".spec.template.spec.containers[*].name","description":"Name of the first container","priority":1}"#,
+    printcolumn = r#"{"name":"IMAGES","type":"string","jsonPath":".spec.template.spec.containers[*].image","description":"Image of the first container","priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(has(self.serviceName) ? self.serviceName : '') == (has(oldSelf.serviceName) ? oldSelf.serviceName : '')").message("spec.serviceName cannot be changed: it is part of the host names of the Pods; create another StatefulSet"))]

@@ -26,9 +26,10 @@ use crate::{
         time::{Now, rfc3339},
     },
     runtime::{
-        apply::{code, is_already_there, is_refusal, namespace_is_ending, post},
+        apply::{code, is_already_there, is_refusal, namespace_is_ending, post, said},
         clock,
         events::reference,
+        packed::Packed,
         status_writer::{Outcome, json_of},
         watches::ObjectKey,
     },
@@ -59,7 +60,7 @@ impl Controller {
         slot: Timestamp,
     ) -> kube::Result<Option<Duration>> {
         if let Err(error) = self.delete(cron, &plan.replace).await {
-            self.trouble(cron, &format!("a job that is to be replaced cannot be deleted: {error}"));
+            self.trouble(cron, &format!("a job that is to be replaced cannot be deleted: {}", said(&error)));
             return Err(error);
         }
         let key = ObjectKey::of(cron);
@@ -76,7 +77,7 @@ impl Controller {
                 if !is_refusal(&error) {
                     self.memory(cron, |memory| memory.sent = Some(slot));
                 }
-                self.trouble(cron, &format!("{} {name}: {error}", kind.kind()));
+                self.trouble(cron, &format!("{} {name}: {}", kind.kind(), said(&error)));
                 return Err(error);
             }
         };
@@ -160,11 +161,11 @@ impl Controller {
     /// Writes the status.
     pub(super) async fn record(
         &self,
-        cron: &AdvancedCronJob,
+        (held, cron): (&Packed<AdvancedCronJob>, &AdvancedCronJob),
         spec: Result<&CronSpec, &CronProblem>,
         looked: (&CronPlan, &[CronChild]),
         now: Now,
-    ) -> kube::Result<Outcome<AdvancedCronJob>> {
+    ) -> kube::Result<Outcome<Packed<AdvancedCronJob>>> {
         let key = ObjectKey::of(cron);
         let trouble = self.memory(cron, |memory| {
             if looked.0.run.is_none() {
@@ -178,8 +179,8 @@ impl Controller {
                 != (status.last_schedule_time, status.last_successful_time, status.observed_generation)
         });
         let recorded = (&json_of(cron.status.as_ref())?, &json_of(Some(&status))?);
-        let api: Api<AdvancedCronJob> = Api::namespaced(self.context.client.clone(), &key.namespace);
-        self.status.write((&api, &self.crons), cron, recorded, !is_news, now).await
+        let api: Api<Packed<AdvancedCronJob>> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        self.status.write((&api, &self.crons), held, recorded, !is_news, now).await
     }
 
     /// Says why nothing is made.

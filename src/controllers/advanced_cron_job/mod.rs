@@ -14,7 +14,7 @@ use std::{
 };
 
 use jiff::{Timestamp, tz::TimeZone};
-use kube::runtime::watcher::Config;
+use kube::{Api, Resource, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
@@ -31,7 +31,9 @@ use crate::{
     k8s::{rbac::Rule, time::Now},
     runtime::{
         clock,
+        guarded::Guarded,
         metrics::seconds_histogram,
+        packed::Packed,
         pass::{Pass, forget_deleted},
         queue::{Backoff, Queue, Requeue},
         shutdown::Shutdown,
@@ -97,7 +99,7 @@ impl Default for OwnMetrics {
 
 struct Controller {
     context: Context,
-    crons: Arc<Store<AdvancedCronJob>>,
+    crons: Arc<Store<Packed<AdvancedCronJob>>>,
     jobs: Jobs,
     queue: Arc<Queue<ObjectKey>>,
     memories: Mutex<HashMap<ObjectKey, CronMemory>>,
@@ -174,7 +176,7 @@ impl Controller {
             tracing::warn!(%error, "TZ names no time zone: schedules without one are those of UTC");
         }
         let on_cron = self.clone();
-        let cron_changed = move |change: Change<'_, AdvancedCronJob>| match change {
+        let cron_changed = move |change: Change<'_, Packed<AdvancedCronJob>>| match change {
             Change::Applied { new, .. } => on_cron.queue.add(ObjectKey::of(new.as_ref())),
             Change::Deleted(old) => {
                 lock(&on_cron.memories).remove(&ObjectKey::of(old.as_ref()));
@@ -183,8 +185,9 @@ impl Controller {
                 tracing::error!(cron = %key, error, "this AdvancedCronJob cannot be read and is left alone");
             }
         };
+        let crons: Api<Guarded<Packed<AdvancedCronJob>>> = self.context.api();
         let mut runner = Runner::new(&self.context, NAME, shutdown.clone()).watch_guarded(
-            self.context.api(),
+            crons,
             Config::default(),
             &self.crons,
             cron_changed,
@@ -234,19 +237,20 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(cron) = self.crons.get(key) else { return Ok(Requeue::Await) };
+        let Some(held) = self.crons.get(key) else { return Ok(Requeue::Await) };
         // What is being deleted takes its jobs along.
-        if cron.is_deleting() {
+        if held.meta().deletion_timestamp.is_some() {
             return Ok(Requeue::Await);
         }
         let local = clock::local_zone().unwrap_or(TimeZone::UTC);
-        let result = self.pass(&cron, &local, clock::now()).await;
+        let result = self.pass(&held, &local, clock::now()).await;
         forget_deleted(&self.memories, &self.crons, key);
         result
     }
 
     /// One pass: makes the job that is due, or else records the status and deletes what is no longer kept.
-    async fn pass(&self, cron: &AdvancedCronJob, local: &TimeZone, now: Now) -> kube::Result<Requeue> {
+    async fn pass(&self, held: &Packed<AdvancedCronJob>, local: &TimeZone, now: Now) -> kube::Result<Requeue> {
+        let cron = &held.open()?;
         let spec = CronSpec::of(&cron.spec, local);
         let children = self.children(cron);
         let remembered = self.memory(cron, |memory| Remembered { made: memory.made, reported: memory.reported });
@@ -263,7 +267,7 @@ impl Controller {
             },
             None => self.report_waiting(cron, spec.as_ref().err(), &plan),
         }
-        let recorded = self.record(cron, spec.as_ref(), (&plan, &children), now).await;
+        let recorded = self.record((held, cron), spec.as_ref(), (&plan, &children), now).await;
         let is_written = matches!(recorded, Ok(Outcome::Written(_)));
         let is_recorded = is_written || matches!(recorded, Ok(Outcome::Unchanged));
         if is_recorded {

@@ -21,7 +21,7 @@ use crate::{
     },
     k8s::pod::PodView,
     runtime::{
-        apply::{code, is_already_there, namespace_is_ending},
+        apply::{code, is_already_there, namespace_is_ending, said},
         clock, expiry, lock,
         pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass},
         pod_control::{Created, Part},
@@ -105,14 +105,14 @@ impl Controller {
     /// Writes or deletes the job.
     async fn write_job(&self, work: &BroadcastWork, action: &BroadcastAction) -> kube::Result<Requeue> {
         let (api, key) = (self.api(&work.key), &work.key);
-        let meta = work.job.meta();
+        let meta = work.held.meta();
         let (uid, version) = (work.owner.uid.as_str(), meta.resource_version.as_deref());
         let patch: Value = match action {
             BroadcastAction::Pause { failed } => make::pause(*failed, version, uid),
             BroadcastAction::Remember { failed } => make::remember(*failed, version, uid),
             _ => {
                 tracing::info!(job = %key, "deleting it, its time to live is over");
-                return expiry::delete(&api, &work.job).await;
+                return expiry::delete(&api, &work.held).await;
             }
         };
         match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
@@ -171,7 +171,7 @@ impl Controller {
                 self.pods.normal(&work.owner, "SuccessfulDelete", &format!("Deleted pod: {}, {why}", view.name()));
             }
             Err(error) => {
-                let message = format!("Error deleting: {}: {error}", view.name());
+                let message = format!("Error deleting: {}: {}", view.name(), said(error));
                 self.pods.warning(&work.owner, "FailedDelete", &message);
             }
         }
@@ -196,7 +196,7 @@ impl Controller {
             }
             Ok(None) => Ok(StepResult::Nothing),
             Err(error) => {
-                let message = format!("Error stopping: {}: {error}", view.name());
+                let message = format!("Error stopping: {}: {}", view.name(), said(error));
                 self.pods.warning(&work.owner, "FailedStop", &message);
                 result.map(|_| StepResult::Nothing)
             }
@@ -222,7 +222,7 @@ impl Controller {
         pass.again |= made > 0;
         let Some(error) = failure.filter(|error| !namespace_is_ending(error)) else { return };
         let node = lock(failed).clone();
-        done.refused.get_or_insert(format!("the Pod for node {node} could not be created: {error}"));
+        done.refused.get_or_insert(format!("the Pod for node {node} could not be created: {}", said(&error)));
         pass.note(Err(error));
     }
 
@@ -248,7 +248,7 @@ impl Controller {
                     // Its namesake ends, or is somebody else's.
                     self.next_name(work, node);
                 }
-                self.pods.warning(&work.owner, "FailedCreate", &format!("Error creating: {error}"));
+                self.pods.warning(&work.owner, "FailedCreate", &format!("Error creating: {}", said(&error)));
                 return Err(error);
             }
         };

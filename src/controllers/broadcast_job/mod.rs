@@ -19,11 +19,12 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, runtime::watcher::Config};
+use kube::{Api, Resource, runtime::watcher::Config};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
 };
+use serde_json::Value;
 
 use super::{BY_CONTROLLER, Context, Registration, Runner, Started, owned_text};
 use crate::{
@@ -50,6 +51,7 @@ use crate::{
     runtime::{
         clock,
         guarded::Guarded,
+        packed::Packed,
         pass::{Memories, Pass},
         pod_control::PodControl,
         queue::{Backoff, Queue, Requeue},
@@ -82,7 +84,7 @@ const KIND: &str = "BroadcastJob";
 
 struct Controller {
     context: Context,
-    jobs: Arc<Store<BroadcastJob>>,
+    jobs: Arc<Store<Packed<BroadcastJob>>>,
     queue: Arc<Queue<ObjectKey>>,
     pods: PodControl,
     memories: Memories<BroadcastMemory>,
@@ -93,8 +95,8 @@ struct Controller {
 /// What is remembered of a job. Everything can be lost.
 #[derive(Default)]
 struct BroadcastMemory {
-    /// Its spec, or why it cannot be followed, for one generation and its annotations.
-    spec: Option<(Option<i64>, Annotations, ReadSpec)>,
+    /// What nodes are held against, for one version of the job.
+    outline: Option<(Option<String>, Outline)>,
     begin: Option<Sighting>,
     /// This process has seen it before its end.
     was_active: bool,
@@ -111,8 +113,8 @@ struct BroadcastMemory {
     nodes: usize,
 }
 
-type Annotations = Option<BTreeMap<String, String>>;
-type ReadSpec = Result<Arc<BroadcastSpec>, Invalid>;
+/// The spec of a job without the template. None: the job is over, or waits for another spec.
+type Outline = Option<Arc<BroadcastSpec>>;
 
 /// Labels of the counter of writes to Pods.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -167,8 +169,10 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 /// A job in one pass.
 struct BroadcastWork {
     key: ObjectKey,
-    job: Arc<BroadcastJob>,
-    spec: Arc<BroadcastSpec>,
+    /// The job as the store holds it: its status is written over this version.
+    held: Arc<Packed<BroadcastJob>>,
+    job: BroadcastJob,
+    spec: BroadcastSpec,
     owner: OwnerRef,
     /// How long ago it began.
     age: Duration,
@@ -202,7 +206,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_job, this) = (self.clone(), self.clone());
-        let jobs: Api<Guarded<BroadcastJob>> = self.context.api();
+        let jobs: Api<Guarded<Packed<BroadcastJob>>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(jobs, Config::default(), &self.jobs, move |change| {
                 wake::workload_changed(&change, &on_job.queue, &on_job.memories);
@@ -217,18 +221,16 @@ impl Controller {
         runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
-    fn api(&self, key: &ObjectKey) -> Api<BroadcastJob> {
+    fn api(&self, key: &ObjectKey) -> Api<Packed<BroadcastJob>> {
         Api::namespaced(self.context.client.clone(), &key.namespace)
     }
 
     /// A node is news for those jobs that go on and see another one than before.
     fn node_changed(&self, change: &Change<'_, NodeView>) {
         let Some((old, new)) = change.sides() else { return };
-        let goes_on = |job: &BroadcastJob| !job.is_over() && job.metadata.deletion_timestamp.is_none();
-        for job in self.jobs.select(goes_on) {
-            let key = ObjectKey::of(job.as_ref());
-            // One that cannot be followed waits for another spec.
-            let Ok(spec) = self.spec(&key, &job) else { continue };
+        for held in self.jobs.select(|held| held.meta().deletion_timestamp.is_none()) {
+            let key = ObjectKey::of(held.as_ref());
+            let Some(spec) = self.outline(&key, &held) else { continue };
             let seen = |node: Option<&Arc<NodeView>>| node.map(|node| BroadcastNode::of(node, &spec));
             if seen(old) != seen(new) {
                 self.wake(&key);
@@ -249,38 +251,45 @@ impl Controller {
         }
     }
 
-    /// The spec of a job, read once for each generation: it is asked for at each change of each node.
-    fn spec(&self, key: &ObjectKey, job: &BroadcastJob) -> ReadSpec {
-        let meta = &job.metadata;
+    /// What nodes are held against. The job is opened for it once for each of its versions: it is asked for at each change of
+    /// each node.
+    fn outline(&self, key: &ObjectKey, held: &Packed<BroadcastJob>) -> Outline {
+        let meta = held.meta();
         self.memories.enter(key, meta.uid.as_deref().unwrap_or_default());
         let known = self.memories.with(key, |memory| {
-            let (generation, annotations, spec) = memory.spec.as_ref()?;
-            ((*generation, annotations) == (meta.generation, &meta.annotations)).then(|| spec.clone())
+            let (version, outline) = memory.outline.as_ref()?;
+            (*version == meta.resource_version).then(|| outline.clone())
         });
-        if let Some(spec) = known.flatten() {
-            return spec;
+        if let Some(outline) = known.flatten() {
+            return outline;
         }
-        let ends_sidecars = self.context.gates.enabled(gate::SIDECAR_TERMINATOR);
-        let spec = BroadcastSpec::of(job, ends_sidecars).map(Arc::new);
-        let memory = Some((meta.generation, meta.annotations.clone(), spec.clone()));
-        self.memories.with(key, |m| m.spec = memory);
-        spec
+        let job = held.open().ok().filter(|job| !job.is_over());
+        let spec = job.and_then(|job| self.spec(&job).ok());
+        let outline = spec.map(|spec| Arc::new(BroadcastSpec { template: Value::Null, ..spec }));
+        let remembered = Some((meta.resource_version.clone(), outline.clone()));
+        self.memories.with(key, |memory| memory.outline = remembered);
+        outline
+    }
+
+    fn spec(&self, job: &BroadcastJob) -> Result<BroadcastSpec, Invalid> {
+        BroadcastSpec::of(job, self.context.gates.enabled(gate::SIDECAR_TERMINATOR))
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(job) = self.jobs.get(key) else { return Ok(Requeue::Await) };
+        let Some(held) = self.jobs.get(key) else { return Ok(Requeue::Await) };
         // What is being deleted takes its Pods along.
-        if job.metadata.deletion_timestamp.is_some() {
+        if held.meta().deletion_timestamp.is_some() {
             return Ok(Requeue::Await);
         }
-        let now = clock::now();
-        let spec = match self.spec(key, &job) {
+        let (job, now) = (held.open()?, clock::now());
+        self.memories.enter(key, job.metadata.uid.as_deref().unwrap_or_default());
+        let spec = match self.spec(&job) {
             Ok(spec) => spec,
-            Err(Invalid(message)) => return self.record_invalid(key, &job, message, now).await,
+            Err(Invalid(message)) => return self.record_invalid(key, (&held, &job), message, now).await,
         };
         let (age, ended) = self.ages(key, &job, now);
-        let owner = OwnerRef::of(job.as_ref());
-        let work = BroadcastWork { key: key.clone(), job, spec, owner, age, ended };
+        let owner = OwnerRef::of(&job);
+        let work = BroadcastWork { key: key.clone(), held, job, spec, owner, age, ended };
         let mut seen = self.see(&work);
         let actions = plan::plan(&work.observed(&seen)).actions;
         let (has_acted, mut pass) = (!actions.is_empty(), Pass::default());

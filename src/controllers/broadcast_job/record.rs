@@ -17,6 +17,7 @@ use crate::{
     },
     k8s::time::Now,
     runtime::{
+        packed::Packed,
         queue::Requeue,
         status_writer::{Outcome, json_of},
         watches::ObjectKey,
@@ -39,10 +40,11 @@ impl Controller {
         self.warn(work, &plan);
         let generation = work.job.metadata.generation.unwrap_or_default();
         let wanted = status::status(&observed, &plan, generation, refused);
-        let look = self.write(&work.key, &work.job, &wanted, seen.now).await?;
+        let look = self.write(&work.key, (&work.held, &work.job), &wanted, seen.now).await?;
         let look = match look {
             Outcome::Written(newer) => {
-                self.emit_events(work, &plan, newer.status.as_ref().unwrap_or(&wanted));
+                let written = newer.open().ok().and_then(|job| job.status);
+                self.emit_events(work, &plan, written.as_ref().unwrap_or(&wanted));
                 // The end begins its time to live.
                 plan_again(&plan).or(plan.look)
             }
@@ -58,28 +60,28 @@ impl Controller {
     pub(super) async fn record_invalid(
         &self,
         key: &ObjectKey,
-        job: &BroadcastJob,
+        (held, job): (&Packed<BroadcastJob>, &BroadcastJob),
         message: String,
         now: Now,
     ) -> kube::Result<Requeue> {
         let recorded = job.status.clone().unwrap_or_default();
         let wanted = status::invalid(&recorded, job.metadata.generation.unwrap_or_default(), message.clone(), now);
         self.say_once(key, &OwnerRef::of(job), "InvalidSpec", message);
-        let outcome = self.write(key, job, &wanted, now).await?;
+        let outcome = self.write(key, (held, job), &wanted, now).await?;
         Ok(outcome.look_after().map_or(Requeue::Await, Requeue::After))
     }
 
     async fn write(
         &self,
         key: &ObjectKey,
-        job: &BroadcastJob,
+        (held, job): (&Packed<BroadcastJob>, &BroadcastJob),
         wanted: &BroadcastJobStatus,
         now: Now,
-    ) -> kube::Result<Outcome<BroadcastJob>> {
+    ) -> kube::Result<Outcome<Packed<BroadcastJob>>> {
         let recorded = job.status.clone().unwrap_or_default();
         let can_wait = without_counts(&recorded) == without_counts(wanted);
         let statuses = (&json_of(job.status.as_ref())?, &json_of(Some(wanted))?);
-        self.status.write((&self.api(key), &self.jobs), job, statuses, can_wait, now).await
+        self.status.write((&self.api(key), &self.jobs), held, statuses, can_wait, now).await
     }
 
     /// What is odd, once.

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use kube::Resource;
+
 use super::{CloneSetJob, Controller, ORPHANED_CLAIMS, Pass, scale::id_of, uid_of};
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
@@ -9,6 +11,7 @@ use crate::{
     domain::{kinds::clone_set::adopt::Adoption, workload::owner::OwnerRef},
     k8s::{claim::ClaimView, pod::PodView, selector},
     runtime::{
+        packed::Packed,
         pass::AFTER_REFUSAL,
         slow_start::each,
         watches::{Change, ObjectKey},
@@ -95,19 +98,21 @@ impl Controller {
         }
         let Some((name, _)) = pod.name().rsplit_once('-') else { return };
         let key = ObjectKey::new(pod.namespace(), name);
-        if self.clone_sets.get(&key).is_some_and(|set| Adoption::of(&set).is_some()) {
+        if self.clone_sets.get(&key).is_some_and(|set| Adoption::is_wanted(set.meta())) {
             self.wake(&key, None);
         }
     }
 
     /// A claim that nobody controls may be one to adopt.
     pub(super) fn orphaned_claim_seen(&self, claim: &ClaimView) {
-        let takes = |set: &CloneSet| {
-            set.metadata.namespace == claim.metadata.namespace
-                && Adoption::of(set).is_some_and(|adoption| adoption.is_own_claim(claim))
+        let may_take = |set: &Packed<CloneSet>| {
+            set.meta().namespace == claim.metadata.namespace && Adoption::is_wanted(set.meta())
         };
-        for set in self.clone_sets.select(takes) {
-            self.wake(&ObjectKey::of(set.as_ref()), None);
+        for held in self.clone_sets.select(may_take) {
+            let takes = |set: CloneSet| Adoption::of(&set).is_some_and(|adoption| adoption.is_own_claim(claim));
+            if held.open().is_ok_and(takes) {
+                self.wake(&ObjectKey::of(held.as_ref()), None);
+            }
         }
     }
 }

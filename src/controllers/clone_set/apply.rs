@@ -11,7 +11,7 @@ use crate::{
     api::apps::clone_set::CloneSet,
     domain::pod::lifecycle::State,
     k8s::{pod::PodView, selector::Selector},
-    runtime::{apply::code, in_place::Refreshing, wake},
+    runtime::{apply::code, in_place::Refreshing, packed::Packed, wake},
 };
 
 impl Controller {
@@ -79,7 +79,7 @@ impl Controller {
         };
         let patch = json!([{"op": "test", "path": path, "value": listed}, change]);
         let patch: json_patch::Patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
-        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
+        let api: Api<Packed<CloneSet>> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
         match api.patch(&job.key.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
             Ok(newer) => {
                 self.clone_sets.upsert(newer);

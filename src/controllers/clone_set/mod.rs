@@ -23,7 +23,7 @@ mod update;
 
 use std::{sync::Arc, time::Duration};
 
-use kube::{Api, ResourceExt, runtime::watcher::Config};
+use kube::{Api, Resource, ResourceExt, runtime::watcher::Config};
 
 use serde_json::Value;
 
@@ -54,10 +54,12 @@ use crate::{
     },
     k8s::{claim::ClaimView, pod::PodView, rbac::Rule, selector, time::Now},
     runtime::{
+        apply::said,
         claim_control::ClaimControl,
         clock,
         guarded::Guarded,
         in_place::{InPlace, Refreshed, Refreshing},
+        packed::Packed,
         pass,
         pod_control::PodControl,
         pod_template::{self, Refused},
@@ -98,7 +100,7 @@ const NAME: &str = "cloneset-controller";
 /// Group and kind, as owner references name them.
 const KIND: (&str, &str) = (apps::GROUP, "CloneSet");
 
-const BY_UID: StoreIndex<CloneSet> = StoreIndex::new("UID", |set| set.metadata.uid.clone());
+const BY_UID: StoreIndex<Packed<CloneSet>> = StoreIndex::new("UID", |set| set.meta().uid.clone());
 const CLAIMS_BY_OWNER: StoreIndex<ClaimView> = StoreIndex::new("owner", |claim| {
     Some(owned_text(claim.metadata.namespace.as_deref().unwrap_or_default(), claim.controller_uid.as_deref()?))
 });
@@ -108,7 +110,7 @@ const ORPHANED_CLAIMS: StoreIndex<ClaimView> =
 
 struct Controller {
     context: Context,
-    clone_sets: Arc<Store<CloneSet>>,
+    clone_sets: Arc<Store<Packed<CloneSet>>>,
     claims: Arc<Store<ClaimView>>,
     queue: Arc<Queue<ObjectKey>>,
     /// Pods of large CloneSets: what one Pod needs for itself does not wait for a pass over all of them.
@@ -135,15 +137,19 @@ fn uid_of(clone_set: &CloneSet) -> &str {
 /// A CloneSet in one pass.
 struct CloneSetJob {
     key: ObjectKey,
+    /// As the store holds it.
+    held: Arc<Packed<CloneSet>>,
+    /// The same, with the defaults of its template.
     clone_set: Arc<CloneSet>,
     spec: Spec,
     owner: OwnerRef,
 }
 
 impl CloneSetJob {
-    fn of(clone_set: Arc<CloneSet>) -> Self {
+    fn of(held: Arc<Packed<CloneSet>>, clone_set: Arc<CloneSet>) -> Self {
         Self {
             key: ObjectKey::of(clone_set.as_ref()),
+            held,
             spec: Spec::of(&clone_set),
             owner: make::owner(&clone_set),
             clone_set,
@@ -183,7 +189,7 @@ impl Controller {
         };
         let (pod_queue, stop) = (self.pod_queue.clone(), shutdown.clone());
         let refresh_pods = async move { pod_queue.run(POD_WORKERS, stop, refresh).await };
-        let clone_sets: Api<Guarded<CloneSet>> = self.context.api();
+        let clone_sets: Api<Guarded<Packed<CloneSet>>> = self.context.api();
         let claims = Config::default().labels(labels::INSTANCE_ID);
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(clone_sets, Config::default(), &self.clone_sets, move |change| {
@@ -239,13 +245,14 @@ impl Controller {
             return Ok(Requeue::Await);
         };
         let Some(owner) = wake::owner_of(&pod, KIND) else { return Ok(Requeue::Await) };
-        let is_its_own = |set: &Arc<CloneSet>| {
-            pod.controller.as_ref().is_some_and(|owner| owner.uid == uid_of(set))
-                && set.metadata.deletion_timestamp.is_none()
+        let is_its_own = |set: &Arc<Packed<CloneSet>>| {
+            pod.controller.as_ref().is_some_and(|owner| Some(&owner.uid) == set.meta().uid.as_ref())
+                && set.meta().deletion_timestamp.is_none()
         };
-        let Some(clone_set) = self.clone_sets.get(&owner).filter(is_its_own) else { return Ok(Requeue::Await) };
-        let generation = clone_set.metadata.generation.unwrap_or_default();
+        let Some(held) = self.clone_sets.get(&owner).filter(is_its_own) else { return Ok(Requeue::Await) };
+        let generation = held.meta().generation.unwrap_or_default();
         let Some(update) = self.memories.update_revision(&owner, generation) else { return Ok(Requeue::Await) };
+        let clone_set = held.open()?;
         let set = make::owner(&clone_set);
         let by = Refreshing { owner: &set, lifecycle: Spec::hooks_of(&clone_set), update_revision: &update };
         match self.in_place.refresh_status(by, &pod).await? {
@@ -259,20 +266,21 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(clone_set) = self.clone_sets.get(key) else { return Ok(Requeue::Await) };
-        if clone_set.metadata.deletion_timestamp.is_some() {
+        let Some(held) = self.clone_sets.get(key) else { return Ok(Requeue::Await) };
+        if held.meta().deletion_timestamp.is_some() {
             // Its Pods and claims go with it, by their owner references.
             return Ok(Requeue::Await);
         }
+        let clone_set = Arc::new(held.open()?);
         self.memories.enter(key, uid_of(&clone_set));
         let clone_set = match self.defaulted(clone_set.clone()).await {
             Ok(defaulted) => defaulted,
             Err(error) => {
                 let unresolved = Unresolved::Defaults(error);
-                return self.without_revision(&CloneSetJob::of(clone_set), unresolved).await;
+                return self.without_revision(&CloneSetJob::of(held, clone_set), unresolved).await;
             }
         };
-        let job = CloneSetJob::of(clone_set);
+        let job = CloneSetJob::of(held, clone_set);
         let resolved = match self.resolve(&job).await {
             Ok(resolved) => resolved,
             Err(error) => return self.without_revision(&job, Unresolved::Revision(error)).await,
@@ -318,7 +326,7 @@ impl Controller {
     /// The revisions, with the current one that the status names by now. A pass over no Pods ends a roll-out at once, and
     /// nothing wakes the CloneSet for that write. If it did not get through, the one before still counts.
     fn as_recorded(&self, job: &CloneSetJob, resolved: Resolved) -> Resolved {
-        let now = self.clone_sets.get(&job.key);
+        let now = self.clone_sets.get(&job.key).and_then(|held| held.open().ok());
         let recorded = now.as_ref().and_then(|now| Some(now.status.as_ref()?.current_revision.as_str()));
         let known = recorded.and_then(|name| resolved.find(name)).map(|known| known.name.clone());
         Resolved { current: known.unwrap_or(resolved.current), ..resolved }
@@ -457,12 +465,12 @@ impl Controller {
         job: &CloneSetJob,
         wanted: &CloneSetStatus,
         now: Now,
-    ) -> kube::Result<status_writer::Outcome<CloneSet>> {
+    ) -> kube::Result<status_writer::Outcome<Packed<CloneSet>>> {
         let recorded = job.clone_set.status.clone().unwrap_or_default();
         let can_wait = status::only_counts(&recorded, wanted) && !is_settled(&job.spec, wanted);
-        let api: Api<CloneSet> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
+        let api: Api<Packed<CloneSet>> = Api::namespaced(self.context.client.clone(), &job.key.namespace);
         let to = (&api, self.clone_sets.as_ref());
-        self.statuses.write(to, &*job.clone_set, (&recorded, wanted), can_wait, now).await
+        self.statuses.write(to, &*job.held, (&recorded, wanted), can_wait, now).await
     }
 }
 
@@ -481,8 +489,9 @@ impl Unresolved {
             Self::Defaults(why) => {
                 (DEFAULTS_UNKNOWN, format!("the defaults of the template cannot be found out: {why}"), why.to_string())
             }
-            Self::Revision(why) => {
-                (REVISION_UNKNOWN, format!("the revision of the template cannot be found out: {why}"), why.to_string())
+            Self::Revision(error) => {
+                let why = said(error);
+                (REVISION_UNKNOWN, format!("the revision of the template cannot be found out: {why}"), why)
             }
         }
     }

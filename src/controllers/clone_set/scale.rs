@@ -25,7 +25,7 @@ use crate::{
     },
     k8s::{claim::ClaimView, pod::PodView},
     runtime::{
-        apply::{is_refusal, namespace_is_ending},
+        apply::{is_refusal, namespace_is_ending, said},
         clock,
         pod_control::{Created, Part},
         random,
@@ -214,8 +214,8 @@ impl Controller {
         let ending = if job.spec.claim_templates.is_empty() { 0 } else { ending.len() };
         let count = wanted.saturating_sub(ending + failed.len());
         if count > 0 {
-            let (made, error) = match self.new_pods(job, &resolved, seen, &claimed, (count, current)) {
-                Ok(pods) => self.create_all(job, seen, pods).await,
+            let (made, error) = match self.new_ids(job, seen, &claimed, count) {
+                Ok(ids) => self.create_all(job, (&resolved, current), seen, ids).await,
                 Err(error) => (0, Some(error)),
             };
             done |= made > 0;
@@ -224,15 +224,14 @@ impl Controller {
         (done, failure)
     }
 
-    /// Pods to be made, with their instance ids: the first `current` of them on the current revision.
-    fn new_pods(
+    /// The instance ids of Pods to be made.
+    fn new_ids(
         &self,
         job: &CloneSetJob,
-        resolved: &Resolved,
         seen: &CloneSetObjects,
         claimed: &BTreeSet<&str>,
-        (count, current): (usize, usize),
-    ) -> kube::Result<Vec<(String, Value)>> {
+        count: usize,
+    ) -> kube::Result<Vec<String>> {
         let mut unusable: BTreeSet<&str> = seen.views.iter().chain(&seen.inactive).map(|pod| id_of(pod)).collect();
         if !job.spec.reuses_claims {
             unusable.extend(seen.claims.iter().map(|claim| claim.instance_id.as_str()));
@@ -246,39 +245,40 @@ impl Controller {
         let number = || random::bytes().map(u32::from_ne_bytes);
         let ids =
             make::instance_ids(count, claimed, &unusable, number).map_err(|none| kube::Error::Service(none.into()))?;
-        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
-        let now = clock::now();
-        let current_template = if current > 0 { resolved.template(&resolved.current) } else { None };
-        let pod = |(i, id): (usize, String)| {
-            let revision = match &current_template {
-                Some(template) if i < current => (template, resolved.current.as_str()),
-                _ => (&job.spec.template, resolved.update.as_str()),
-            };
-            let pod = make::pod(&job.owner, &job.spec, revision, &id, short, now);
-            (id, pod)
-        };
-        Ok(ids.into_iter().enumerate().map(pod).collect())
+        Ok(ids)
     }
 
+    /// Makes Pods: the first `current` of them on the current revision.
     async fn create_all(
         &self,
         job: &CloneSetJob,
+        (resolved, current): (&Resolved, usize),
         seen: &CloneSetObjects,
-        pods: Vec<(String, Value)>,
+        ids: Vec<String>,
     ) -> (usize, Option<kube::Error>) {
+        let short = self.context.gates.enabled(gate::CLONE_SET_SHORT_HASH);
+        let current_template = if current > 0 { resolved.template(&resolved.current) } else { None };
         let have: BTreeSet<&str> = seen.claims.iter().map(|claim| claim.name()).collect();
         let mut window = self.memories.window(&job.key);
         // Pods of one template differ in nothing that one of them could be refused for.
         let concerns_all = |_: &kube::Error| false;
-        let (done, failure) = slow_start(pods, &mut window, concerns_all, |(id, pod)| {
-            let have = &have;
-            async move { self.create_one(job, &id, &pod, have).await }
+        let ids = ids.into_iter().enumerate().collect();
+        let (done, failure) = slow_start(ids, &mut window, concerns_all, |(i, id): (usize, String)| {
+            let (have, current_template) = (&have, &current_template);
+            async move {
+                let revision = match current_template {
+                    Some(template) if i < current => (template, resolved.current.as_str()),
+                    _ => (&job.spec.template, resolved.update.as_str()),
+                };
+                let pod = make::pod(&job.owner, &job.spec, revision, &id, short, clock::now());
+                self.create_one(job, &id, &pod, have).await
+            }
         })
         .await;
         self.memories.keep_window(&job.key, window);
         let failure = failure.filter(|error| !namespace_is_ending(error));
         if let Some(error) = &failure {
-            self.pods.warning(&job.owner, "FailedCreate", &format!("failed to create a Pod: {error}"));
+            self.pods.warning(&job.owner, "FailedCreate", &format!("failed to create a Pod: {}", said(error)));
         }
         (done, failure)
     }
@@ -346,7 +346,7 @@ impl Controller {
             }
             Ok(false) => {}
             Err(error) => {
-                let message = format!("failed to delete pod {}: {error}", pod.name());
+                let message = format!("failed to delete pod {}: {}", pod.name(), said(error));
                 self.pods.warning(&job.owner, "FailedDelete", &message);
             }
         }

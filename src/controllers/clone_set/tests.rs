@@ -236,6 +236,13 @@ impl World {
     }
 
     /// A CloneSet in namespace `ns` with two Pods wanted; `changes` are merged over it.
+    /// The CloneSet `web`, as a pass looks at it.
+    fn job(&self) -> CloneSetJob {
+        let held = self.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
+        let opened = held.open().unwrap();
+        CloneSetJob::of(held, Arc::new(opened))
+    }
+
     fn put_clone_set(&self, changes: Value) {
         let path = "/apis/apps.kruise.io/v1alpha1/namespaces/ns/clonesets/web";
         let mut server = lock(&self.server);
@@ -1003,8 +1010,6 @@ async fn a_revision_whose_name_is_taken_is_used_only_if_it_is_ours_or_nobodys() 
     let world = World::new();
     world.put_clone_set(json!({}));
     world.settle().await.unwrap();
-    let key = ObjectKey::new("ns", "web");
-    let set = world.controller.clone_sets.get(&key).unwrap();
     let name = world.status()["updateRevision"].as_str().unwrap().to_owned();
     let path = format!("/apis/apps/v1/namespaces/ns/controllerrevisions/{name}");
     let made = lock(&world.server).objects[&path].clone();
@@ -1030,7 +1035,7 @@ async fn a_revision_whose_name_is_taken_is_used_only_if_it_is_ours_or_nobodys() 
             server.objects.retain(|path, _| !path.contains("controllerrevisions"));
             server.objects.insert(path.clone(), there);
         }
-        let job = CloneSetJob::of(set.clone());
+        let job = world.job();
         let found = world.controller.revisions.make(&revisions::history(&job), &data, 1, 0).await;
         let found = found.map(|(known, collisions)| (known.name == name, collisions));
         assert_eq!(found.as_ref().ok(), want.as_ref(), "{case}: {found:?}");
@@ -1039,7 +1044,7 @@ async fn a_revision_whose_name_is_taken_is_used_only_if_it_is_ours_or_nobodys() 
         }
         if want == Some((true, 0)) {
             let owner = lock(&world.server).objects[&path]["metadata"]["ownerReferences"][0]["uid"].clone();
-            assert_eq!(owner, uid_of(&set), "{case}");
+            assert_eq!(owner, job.owner.uid, "{case}");
         }
     }
 }
@@ -1127,8 +1132,7 @@ async fn what_was_found_of_pods_is_true_of_the_spec_it_was_found_for() {
     let name = world.pods()[0]["metadata"]["name"].as_str().unwrap().to_owned();
     let set = |changes| {
         world.put_clone_set(changes);
-        let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
-        let job = CloneSetJob::of(set);
+        let job = world.job();
         world.controller.memories.enter(&job.key, &job.owner.uid);
         let seen = world.controller.see(&job);
         assert!(seen.pods.iter().zip(world.controller.see(&job).pods).all(|(a, b)| Arc::ptr_eq(a, &b)), "found once");
@@ -1143,8 +1147,7 @@ async fn what_is_found_again_at_once_is_not_remembered() {
     let world = World::new();
     world.put_clone_set(json!({"replicas": 99}));
     world.settle().await.unwrap();
-    let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
-    assert_eq!(world.controller.see(&CloneSetJob::of(set)).pods.len(), 99);
+    assert_eq!(world.controller.see(&world.job()).pods.len(), 99);
     assert!(!world.controller.memories.has_found());
 }
 

@@ -22,6 +22,7 @@ use crate::{
     },
     k8s::{pod::PodView, revision},
     runtime::{
+        apply::said,
         in_place::Target,
         pass::AFTER_CONFLICT,
         pod_control::Part,
@@ -188,7 +189,8 @@ impl Controller {
             "annotations": {labels::SPECIFIED_DELETE_FOR: target}}});
         let name = view.name();
         let patched = self.pods.try_patch(view, Part::Whole, &patch).await.inspect_err(|error| {
-            let message = format!("failed to patch pod {name} specified-delete for update(revision {target}): {error}");
+            let why = said(error);
+            let message = format!("failed to patch pod {name} specified-delete for update(revision {target}): {why}");
             self.pods.warning(&job.owner, "FailedUpdatePodReCreate", &message);
         })?;
         if patched.is_some() {

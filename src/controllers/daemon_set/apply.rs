@@ -19,7 +19,7 @@ use crate::{
     },
     k8s::pod::PodView,
     runtime::{
-        apply::{is_already_there, is_refusal},
+        apply::{is_already_there, is_refusal, said},
         clock,
         in_place::Refreshing,
         lock,
@@ -195,7 +195,7 @@ impl Controller {
                     // Its namesake ends, or is somebody else's.
                     self.next_name(job, node);
                 }
-                self.common.pods.warning(&job.owner, "FailedCreate", &format!("Error creating: {error}"));
+                self.common.pods.warning(&job.owner, "FailedCreate", &format!("Error creating: {}", said(&error)));
                 return Err(error);
             }
         };
@@ -302,7 +302,7 @@ impl Controller {
                 self.common.pods.normal(&job.owner, "SuccessfulDelete", &format!("Deleted pod: {}", view.name()));
             }
             Err(error) => {
-                let message = format!("Error deleting: {}: {error}", view.name());
+                let message = format!("Error deleting: {}: {}", view.name(), said(error));
                 self.common.pods.warning(&job.owner, "FailedDelete", &message);
             }
         }

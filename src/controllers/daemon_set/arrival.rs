@@ -6,16 +6,17 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use kube::Resource;
 
 use super::{Controller, Job, observe::Resolved};
 use crate::{
     api::apps::daemon_set::DaemonSet,
     domain::{
-        kinds::daemon_set::{pass, plan::Action, pod::Node},
+        kinds::daemon_set::{pass, plan::Action, pod::Node, spec::Spec},
         workload::owner::OwnerRef,
     },
     k8s::node::NodeView,
-    runtime::{queue::Requeue, watches::ObjectKey},
+    runtime::{packed::Packed, queue::Requeue, watches::ObjectKey},
 };
 
 /// Nodes that are served at the same time.
@@ -27,30 +28,35 @@ impl Controller {
     /// Makes the Pods that a node lacks. What fails is done by the passes, with their back-off.
     pub(super) async fn node_arrives(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(node) = self.context.nodes.get(&key.name) else { return Ok(Requeue::Await) };
-        let sets = self.sets.list().into_iter().filter(|set| self.common.is_large(&ObjectKey::of(set.as_ref())));
-        let serve = |set: Arc<DaemonSet>| {
+        let sets = self.sets.list().into_iter().filter(|held| self.common.is_large(&ObjectKey::of(held.as_ref())));
+        let serve = |held: Arc<Packed<DaemonSet>>| {
             let node = &node;
-            async move { self.serve_node(set, node).await }
+            async move { self.serve_node(held, node).await }
         };
         stream::iter(sets.map(serve)).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
         Ok(Requeue::Await)
     }
 
-    async fn serve_node(&self, set: Arc<DaemonSet>, node: &NodeView) {
-        let key = ObjectKey::of(set.as_ref());
-        if !self.make_pod_of_node(&key, set, node).await {
+    async fn serve_node(&self, held: Arc<Packed<DaemonSet>>, node: &NodeView) {
+        let key = ObjectKey::of(held.as_ref());
+        if !self.make_pod_of_node(&key, held, node).await {
             self.common.wake(&self.queue, &key, None);
         }
     }
 
     /// False: what the node lacks is left to a pass.
-    async fn make_pod_of_node(&self, key: &ObjectKey, set: Arc<DaemonSet>, node: &NodeView) -> bool {
+    async fn make_pod_of_node(&self, key: &ObjectKey, held: Arc<Packed<DaemonSet>>, node: &NodeView) -> bool {
         // One that cannot be followed waits for another spec.
-        let Ok(spec) = self.spec(key, &set) else { return true };
-        if !Node::of(node, &spec).fit.should_run {
+        let Ok(outline) = self.outline(key, &held) else { return true };
+        if !Node::of(node, &outline).fit.should_run {
             return true;
         }
-        let Some((job, resolved)) = self.known_job(key, set) else { return false };
+        let Some(resolved) = self.known(key, &held, &outline) else { return false };
+        // Mostly there is one, and then the set is not opened.
+        if !self.owned_on(&OwnerRef::of(held.as_ref()), node.name()).is_empty() {
+            return true;
+        }
+        let Some(job) = job_of(key, held) else { return false };
         let seen = self.see_node(&job, &resolved, node);
         if !seen.nodes.iter().any(|node| node.fit.should_run) || !seen.pods.is_empty() {
             return true;
@@ -69,15 +75,21 @@ impl Controller {
         true
     }
 
-    /// A set with what its last pass found out, as far as one node can be judged by that alone.
-    fn known_job(&self, key: &ObjectKey, set: Arc<DaemonSet>) -> Option<(Job, Resolved)> {
-        let spec = self.spec(key, &set).ok()?;
+    /// The revision that the last pass of a set found out, if one node can be judged by that alone.
+    fn known(&self, key: &ObjectKey, held: &Packed<DaemonSet>, outline: &Spec) -> Option<Resolved> {
+        let meta = held.meta();
         // How many Pods may be made depends on all of them.
-        if set.metadata.deletion_timestamp.is_some() || spec.partitioned_scaling {
+        if meta.deletion_timestamp.is_some() || outline.partitioned_scaling {
             return None;
         }
         let resolved = self.common.memories.with(key, |memory| memory.resolved.clone()).flatten()?;
-        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
-        (resolved.revisions.generation == job.generation()).then_some((job, resolved))
+        (resolved.revisions.generation == meta.generation.unwrap_or_default()).then_some(resolved)
     }
+}
+
+/// A set with its template.
+fn job_of(key: &ObjectKey, held: Arc<Packed<DaemonSet>>) -> Option<Job> {
+    let set = Arc::new(held.open().ok()?);
+    let spec = Arc::new(Spec::of(&set).ok()?);
+    Some(Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), held, set, spec })
 }

@@ -23,7 +23,8 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::apps::v1::DaemonSet as BuiltIn;
-use kube::{Api, Client, runtime::watcher::Config};
+use kube::{Api, Client, Resource, runtime::watcher::Config};
+use serde_json::Value;
 
 use self::observe::Resolved;
 use super::{
@@ -46,12 +47,13 @@ use crate::{
     k8s::{node::NodeView, pod::PodView, rbac::Rule, selector::Selector, shared::Text},
     runtime::{
         guarded::Guarded,
+        packed::Packed,
         pre_download::{Notes, PreDownloads},
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
         shutdown::Shutdown,
         wake,
-        watches::{Change, ObjectKey, Store},
+        watches::{Change, ObjectKey, Store, StoreIndex},
     },
 };
 
@@ -82,10 +84,11 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "daemonset-controller";
 /// Group and kind of the owner of its Pods.
 const KIND: (&str, &str) = (apps::GROUP, "DaemonSet");
+const BY_NAMESPACE: StoreIndex<Packed<DaemonSet>> = StoreIndex::namespace();
 
 struct Controller {
     context: Context,
-    sets: Arc<Store<DaemonSet>>,
+    sets: Arc<Store<Packed<DaemonSet>>>,
     queue: Arc<Queue<ObjectKey>>,
     /// Nodes that have come or changed, for large sets.
     arrivals: Arc<Queue<ObjectKey>>,
@@ -97,8 +100,8 @@ struct Controller {
 /// What is remembered of a set. Everything can be lost.
 #[derive(Default)]
 struct DaemonSetMemory {
-    /// Its spec, or why it cannot be followed, for one generation and its annotations.
-    spec: Option<(Option<i64>, Annotations, ReadSpec)>,
+    /// Its spec without the template, or why it cannot be followed, for one generation and its annotations.
+    outline: Option<(Option<i64>, Annotations, ReadSpec)>,
     /// Its revisions, for one generation of its spec.
     resolved: Option<Resolved>,
     /// What is remembered of a set of any kind.
@@ -152,6 +155,8 @@ fn start(context: &Context, workers: usize, shutdown: Shutdown) -> Started {
 /// A set in one pass.
 struct Job {
     key: ObjectKey,
+    /// The set as the store holds it: its status is written over this version.
+    held: Arc<Packed<DaemonSet>>,
     set: Arc<DaemonSet>,
     spec: Arc<Spec>,
     owner: OwnerRef,
@@ -179,7 +184,7 @@ impl Controller {
         let pre_downloads = PreDownloads::new(client.clone(), only_namespace, "DaemonSet", common.pods.clone());
         Self {
             context: context.clone(),
-            sets: Store::new(None),
+            sets: Store::new([BY_NAMESPACE]),
             queue: Queue::new(Backoff::default()),
             arrivals: Queue::new(Backoff::default()),
             revisions: Revisions::new(client.clone()),
@@ -190,7 +195,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let (on_set, on_built_in, of_pods, this) = (self.clone(), self.clone(), self.clone(), self.clone());
-        let sets: Api<Guarded<DaemonSet>> = self.context.api();
+        let sets: Api<Guarded<Packed<DaemonSet>>> = self.context.api();
         let built_in: Api<BuiltIn> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(sets, Config::default(), &self.sets, move |change| {
@@ -229,10 +234,10 @@ impl Controller {
     fn node_changed(&self, change: &Change<'_, NodeView>) {
         let Some((old, new)) = change.sides() else { return };
         let mut has_large = false;
-        for set in self.sets.list() {
-            let key = ObjectKey::of(set.as_ref());
+        for held in self.sets.list() {
+            let key = ObjectKey::of(held.as_ref());
             // One that cannot be followed waits for another spec.
-            let Ok(spec) = self.spec(&key, &set) else { continue };
+            let Ok(spec) = self.outline(&key, &held) else { continue };
             let seen = |node: Option<&Arc<NodeView>>| {
                 node.map(|node| Node::of(node, &spec)).filter(|node| node.fit.should_continue)
             };
@@ -266,13 +271,20 @@ impl Controller {
 
     /// A Pod that nobody controls may be one to adopt.
     fn orphan_seen(&self, pod: &PodView) {
-        let selects = |set: &DaemonSet| {
-            set.metadata.namespace.as_deref() == Some(pod.namespace()) && Spec::selects(set, &pod.labels)
+        let selects = |spec: &Spec| {
+            Selector::of(&spec.selector).is_ok_and(|selector| !selector.is_empty() && selector.matches(&pod.labels))
         };
-        for set in self.sets.select(selects) {
-            let key = ObjectKey::of(set.as_ref());
-            self.common.search_again(&key);
-            self.queue.add(key);
+        for held in self.sets.by_index(&BY_NAMESPACE, pod.namespace()) {
+            let key = ObjectKey::of(held.as_ref());
+            match self.outline(&key, &held) {
+                Ok(spec) if selects(&spec) => {
+                    self.common.search_again(&key);
+                    self.queue.add(key);
+                }
+                Ok(_) => {}
+                // It can be followed when another annotation is right, and that is no new generation.
+                Err(_) => self.common.search_again(&key),
+            }
         }
     }
 
@@ -281,34 +293,38 @@ impl Controller {
         self.common.refresh_pod(key, &self.sets, &self.queue).await
     }
 
-    /// The spec of a set, read once for each generation: it is asked for at each change of each node.
-    fn spec(&self, key: &ObjectKey, set: &DaemonSet) -> ReadSpec {
-        let meta = &set.metadata;
+    /// The spec of a set without its template, for whoever makes no Pod. The set is opened for it once for each generation: it
+    /// is asked for at each change of each node.
+    fn outline(&self, key: &ObjectKey, held: &Packed<DaemonSet>) -> ReadSpec {
+        let meta = held.meta();
         self.common.memories.enter(key, meta.uid.as_deref().unwrap_or_default());
         let known = self.common.memories.with(key, |memory| {
-            let (generation, annotations, spec) = memory.spec.as_ref()?;
+            let (generation, annotations, spec) = memory.outline.as_ref()?;
             ((*generation, annotations) == (meta.generation, &meta.annotations)).then(|| spec.clone())
         });
         if let Some(spec) = known.flatten() {
             return spec;
         }
-        let spec = Spec::of(set).map(Arc::new);
-        let memory = Some((meta.generation, meta.annotations.clone(), spec.clone()));
-        self.common.memories.with(key, |m| m.spec = memory);
-        spec
+        let spec = held.open().map_err(|error| Invalid(error.to_string())).and_then(|set| Spec::of(&set));
+        let outline = spec.map(|spec| Arc::new(Spec { template: Value::Null, ..spec }));
+        let remembered = Some((meta.generation, meta.annotations.clone(), outline.clone()));
+        self.common.memories.with(key, |memory| memory.outline = remembered);
+        outline
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(set) = self.sets.get(key) else { return Ok(Requeue::Await) };
-        let spec = match self.spec(key, &set) {
-            Ok(spec) => spec,
-            Err(Invalid(message)) => return self.record_invalid(&set, "InvalidSpec", message).await,
+        let Some(held) = self.sets.get(key) else { return Ok(Requeue::Await) };
+        let set = Arc::new(held.open()?);
+        self.common.memories.enter(key, set.metadata.uid.as_deref().unwrap_or_default());
+        let spec = match Spec::of(&set) {
+            Ok(spec) => Arc::new(spec),
+            Err(Invalid(message)) => return self.record_invalid((&held, &set), "InvalidSpec", message).await,
         };
         if Selector::of(&spec.selector).map_or(true, |selector| selector.is_empty()) {
             let message = "This daemon set is selecting all pods. A non-empty selector is required.".to_owned();
-            return self.record_invalid(&set, "SelectingAll", message).await;
+            return self.record_invalid((&held, &set), "SelectingAll", message).await;
         }
-        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), set, spec };
+        let job = Job { key: key.clone(), owner: OwnerRef::of(set.as_ref()), held, set, spec };
         if job.set.metadata.deletion_timestamp.is_some() {
             self.record_progress(&job, self.common.leaving()).await?;
             return Ok(Requeue::Await);

@@ -130,7 +130,7 @@ impl Controller {
     }
 
     /// The Pods that a set controls on one node.
-    fn owned_on(&self, owner: &OwnerRef, node: &str) -> Vec<Arc<PodView>> {
+    pub(super) fn owned_on(&self, owner: &OwnerRef, node: &str) -> Vec<Arc<PodView>> {
         let is_one = |pod: &PodView| pod.namespace() == owner.namespace && owner.controls(pod);
         self.context.pods.select_by_index(&BY_NODE, node, is_one)
     }
@@ -138,12 +138,12 @@ impl Controller {
     /// Notes how a Pod went, as the watch reports it: it may be gone before a pass has seen it going.
     pub(super) fn note_gone(&self, pod: &PodView) {
         let Some(key) = wake::owner_of(pod, KIND) else { return };
-        let Some(set) = self.sets.get(&key) else { return };
-        let owner = OwnerRef::of(set.as_ref());
+        let Some(held) = self.sets.get(&key) else { return };
+        let owner = OwnerRef::of(held.as_ref());
         if !owner.controls(pod) {
             return;
         }
-        let Ok(spec) = self.spec(&key, &set) else { return };
+        let Ok(spec) = self.outline(&key, &held) else { return };
         self.leave_name(&key, &spec, pod);
         if !spec.stays_away {
             return;

@@ -23,7 +23,7 @@ use crate::{
             status::{Progress, REVISION_UNKNOWN},
         },
     },
-    runtime::{clock, queue::Requeue},
+    runtime::{apply::said, clock, packed::Packed, queue::Requeue},
 };
 
 impl SetStatus for DaemonSetStatus {
@@ -107,7 +107,7 @@ impl Controller {
             daemon_set_hash: resolved.hash().to_owned(),
             ..counted(job, counts)
         };
-        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await
+        self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await
     }
 
     /// Writes counts and how the set is, with the revision that its status names.
@@ -123,7 +123,7 @@ impl Controller {
         error: kube::Error,
         mut pass: Pass,
     ) -> kube::Result<Requeue> {
-        let message = format!("the revision of the template cannot be found out: {error}");
+        let message = format!("the revision of the template cannot be found out: {}", said(&error));
         let progress = Progress::Waiting { reason: REVISION_UNKNOWN.into(), message: message.clone() };
         pass.note(Err(error));
         self.refresh_as_recorded(job, &mut pass).await;
@@ -144,12 +144,17 @@ impl Controller {
             daemon_set_hash: recorded.daemon_set_hash.clone(),
             ..counted(job, counts)
         };
-        self.common.write_status(&self.sets, job.set.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
+        self.common.write_status(&self.sets, job.held.as_ref(), job.set.status.as_ref(), &wanted).await.map(drop)
     }
 
     /// A spec that cannot be followed.
-    pub(super) async fn record_invalid(&self, set: &DaemonSet, reason: &str, message: String) -> kube::Result<Requeue> {
+    pub(super) async fn record_invalid(
+        &self,
+        (held, set): (&Packed<DaemonSet>, &DaemonSet),
+        reason: &str,
+        message: String,
+    ) -> kube::Result<Requeue> {
         let (to, recorded) = ((&*self.sets, &*self.queue), (set.status.as_ref(), Spec::hooks_of(set)));
-        self.common.record_invalid(to, set, recorded, (reason, message)).await
+        self.common.record_invalid(to, held, recorded, (reason, message)).await
     }
 }

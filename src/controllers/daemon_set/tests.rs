@@ -825,8 +825,8 @@ async fn a_set_that_cannot_be_followed_is_read_once_and_its_pods_stay() {
         "{message}"
     );
     world.everywhere("i:1", &["a"]);
-    let set = world.controller.sets.get(&ObjectKey::new("ns", "agent")).unwrap();
-    let read = || world.controller.spec(&ObjectKey::new("ns", "agent"), &set);
+    let held = world.controller.sets.get(&ObjectKey::new("ns", "agent")).unwrap();
+    let read = || world.controller.outline(&ObjectKey::new("ns", "agent"), &held);
     assert!(read().is_err() && read() == read());
 }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use kube::{
-    Api,
+    Api, Resource,
     api::{Patch, PatchParams},
     runtime::watcher::Config,
 };
@@ -33,14 +33,16 @@ use crate::{
         memory::EphemeralMemory,
         plan::{self, EphemeralPlan, concerns},
         spec::{EphemeralSpec, containers, selector_of},
+        state::has_containers,
     },
-    k8s::{pod::PodView, rbac::Rule, time::Now},
+    k8s::{pod::PodView, rbac::Rule, selector::Selector, time::Now},
     runtime::{
-        apply::{code, is_refusal},
+        apply::{code, is_refusal, said},
         clock,
         events::reference,
         expiry,
         metrics::ResultLabels,
+        packed::Packed,
         pass::{AFTER_CONFLICT, AFTER_REFUSAL, Memories, Pass},
         pod_control::{Part, PodControl},
         queue::{Backoff, Queue, Requeue},
@@ -75,13 +77,21 @@ const NOTE_PAUSE: Duration = Duration::from_secs(1);
 
 struct Controller {
     context: Context,
-    jobs: Arc<Store<EphemeralJob>>,
+    jobs: Arc<Store<Packed<EphemeralJob>>>,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<EphemeralMemory>,
+    outlines: Memories<Option<Outline>>,
     unreadable: UnreadableObjects,
     pods: PodControl,
     status: StatusWriter,
     metrics: JobMetrics,
+}
+
+/// What Pods are held against, for one version of a job.
+struct Outline {
+    version: Option<String>,
+    /// None: the job is over, or nothing can be done about it.
+    selector: Option<Arc<Selector>>,
 }
 
 #[derive(Clone, Default)]
@@ -107,6 +117,7 @@ impl Controller {
             jobs: Store::new([StoreIndex::namespace()]),
             queue: Queue::new(Backoff::default()),
             memories: Memories::default(),
+            outlines: Memories::default(),
             unreadable: UnreadableObjects::default(),
             pods: PodControl::new(context.client.clone(), context.pods.clone(), context.events.clone()),
             status: StatusWriter::default(),
@@ -126,21 +137,26 @@ impl Controller {
         runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
-    fn job_changed(&self, change: &Change<'_, EphemeralJob>) {
+    fn job_changed(&self, change: &Change<'_, Packed<EphemeralJob>>) {
         match change {
             Change::Applied { new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
                 self.unreadable.forget(&key);
                 self.queue.add(key);
             }
-            Change::Deleted(old) => self.memories.forget(&ObjectKey::of(old.as_ref())),
+            Change::Deleted(old) => self.forget(&ObjectKey::of(old.as_ref())),
             Change::Undecodable { key, error } => {
                 tracing::error!(job = %key, error, "this EphemeralJob cannot be read and is left alone");
-                self.memories.forget(key);
+                self.forget(key);
                 self.unreadable.note(key);
                 self.queue.add((*key).clone());
             }
         }
+    }
+
+    fn forget(&self, key: &ObjectKey) {
+        self.memories.forget(key);
+        self.outlines.forget(key);
     }
 
     /// The jobs of the Pod's namespace that have to do with it look again, if something changed that they read.
@@ -155,18 +171,44 @@ impl Controller {
             (pod.uid().to_owned(), pod.is_deleting(), pod.is_finished(), is_bound, pod.labels.clone(), ephemeral)
         };
         let Some(any) = new.or(old) else { return };
-        let mut jobs = self.jobs.by_index(&StoreIndex::namespace(), any.namespace());
-        jobs.retain(|job| !job.is_complete());
+        let jobs = self.jobs.by_index(&StoreIndex::namespace(), any.namespace());
         // Most namespaces have none, and the facts are copies.
         if jobs.is_empty() || old.map(facts) == new.map(facts) {
             return;
         }
-        for job in jobs {
-            let Ok(selector) = selector_of(&job) else { continue };
-            if [old, new].into_iter().flatten().any(|pod| concerns(&job, &selector, pod)) {
-                self.wake(ObjectKey::of(job.as_ref()));
+        for held in jobs {
+            let key = ObjectKey::of(held.as_ref());
+            let Some(selector) = self.selector(&key, &held) else { continue };
+            let uid = held.meta().uid.as_deref().unwrap_or_default();
+            // As `concerns` has it.
+            let is_concerned = |pod: &Arc<PodView>| selector.matches(&pod.labels) || has_containers(pod, uid);
+            if [old, new].into_iter().flatten().any(is_concerned) {
+                self.wake(key);
             }
         }
+    }
+
+    /// The selector of a job that goes on. The job is opened for it once for each of its versions: it is asked for at each event
+    /// of a Pod.
+    fn selector(&self, key: &ObjectKey, held: &Packed<EphemeralJob>) -> Option<Arc<Selector>> {
+        let meta = held.meta();
+        self.outlines.enter(key, meta.uid.as_deref().unwrap_or_default());
+        let known = self.outlines.with(key, |outline| {
+            let outline = outline.as_ref()?;
+            (outline.version == meta.resource_version).then(|| outline.selector.clone())
+        });
+        if let Some(selector) = known.flatten() {
+            return selector;
+        }
+        let job = held.open().ok().filter(|job| !job.is_complete());
+        let selector = job.and_then(|job| selector_of(&job).ok()).map(Arc::new);
+        let new = Outline { version: meta.resource_version.clone(), selector: selector.clone() };
+        self.outlines.with(key, |outline| *outline = Some(new));
+        // Its end may have been reported meanwhile.
+        if self.jobs.get(key).is_none() {
+            self.outlines.forget(key);
+        }
+        selector
     }
 
     /// A pass looks at every Pod of the namespace: the more there are, the longer the next one waits for further news.
@@ -178,23 +220,24 @@ impl Controller {
         }
     }
 
-    fn api(&self, key: &ObjectKey) -> Api<EphemeralJob> {
+    fn api(&self, key: &ObjectKey) -> Api<Packed<EphemeralJob>> {
         Api::namespaced(self.context.client.clone(), &key.namespace)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(job) = self.jobs.get(key) else {
+        let Some(held) = self.jobs.get(key) else {
             let presence = self.unreadable.look(&self.api(key), key, labels::EPHEMERAL_JOB_FINALIZER).await?;
             return Ok(presence.look_again().map_or(Requeue::Await, Requeue::After));
         };
-        if job.is_deleting() {
-            return self.remove_finalizer(key, &job).await;
+        if held.meta().deletion_timestamp.is_some() {
+            return self.remove_finalizer(key, &held).await;
         }
+        let job = held.open()?;
         self.memories.enter(key, job.uid());
         let now = clock::now();
         let (begun, ended) = self.memories.with(key, |memory| memory.enter(&job, now)).unwrap_or_default();
         if job.is_complete() {
-            return self.finish(key, &job, ended).await;
+            return self.finish(key, (&held, &job), ended).await;
         }
         let mut pass = Pass::default();
         let mut plan = self.plan(key, &job, begun, now);
@@ -207,7 +250,7 @@ impl Controller {
             }
         }
         pass.look_after(plan.look);
-        let recorded = self.record(key, &job, plan.status, now).await;
+        let recorded = self.record(key, (&held, &job), plan.status, now).await;
         match recorded {
             Ok(outcome) => pass.look_after(outcome),
             Err(error) => drop(pass.note(Err(error))),
@@ -238,14 +281,14 @@ impl Controller {
     }
 
     /// OpenKruise's finalizer goes: nothing can be taken out of Pods.
-    async fn remove_finalizer(&self, key: &ObjectKey, job: &EphemeralJob) -> kube::Result<Requeue> {
-        let held = job.metadata.finalizers.clone().unwrap_or_default();
-        let kept: Vec<&String> = held.iter().filter(|name| *name != labels::EPHEMERAL_JOB_FINALIZER).collect();
-        if kept.len() == held.len() {
+    async fn remove_finalizer(&self, key: &ObjectKey, job: &Packed<EphemeralJob>) -> kube::Result<Requeue> {
+        let meta = job.meta();
+        let all = meta.finalizers.as_deref().unwrap_or_default();
+        let kept: Vec<&String> = all.iter().filter(|name| *name != labels::EPHEMERAL_JOB_FINALIZER).collect();
+        if kept.len() == all.len() {
             return Ok(Requeue::Await);
         }
-        let metadata =
-            json!({"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version, "finalizers": kept});
+        let metadata = json!({"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": kept});
         let patch = Patch::Merge(json!({"metadata": metadata}));
         match self.api(key).patch(&key.name, &PatchParams::default(), &patch).await {
             Ok(newer) => drop(self.jobs.upsert(newer)),
@@ -256,10 +299,15 @@ impl Controller {
         Ok(Requeue::Await)
     }
 
-    async fn finish(&self, key: &ObjectKey, job: &EphemeralJob, ended: Duration) -> kube::Result<Requeue> {
+    async fn finish(
+        &self,
+        key: &ObjectKey,
+        (held, job): (&Packed<EphemeralJob>, &EphemeralJob),
+        ended: Duration,
+    ) -> kube::Result<Requeue> {
         if let Some(status) = for_newer_generation(job) {
             let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
-            let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, false, clock::now()).await?;
+            let outcome = self.status.write((&self.api(key), &self.jobs), held, recorded, false, clock::now()).await?;
             if let Some(after) = outcome.look_again() {
                 return Ok(Requeue::After(after));
             }
@@ -269,7 +317,7 @@ impl Controller {
             return Ok(Requeue::After(left));
         }
         tracing::info!(job = %key, "deleting it, its time to live is over");
-        expiry::delete(&self.api(key), job).await
+        expiry::delete(&self.api(key), held).await
     }
 
     /// Adds the containers to these Pods: one at first, more at a time with every success. False: they were refused, if
@@ -294,7 +342,7 @@ impl Controller {
             self.context.events.normal(&reference(job), "SuccessfulCreate", &message);
         }
         if let Some(error) = failure {
-            self.emit_once(key, job, "CreateFailed", &error.to_string());
+            self.emit_once(key, job, "CreateFailed", &said(&error));
             // A Pod that says no is asked again after a pause of its own.
             if !is_refusal(&error) {
                 pass.note(Err(error));
@@ -318,7 +366,7 @@ impl Controller {
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(false),
             Err(error) => {
                 if is_refusal(&error) {
-                    let why = error.to_string();
+                    let why = said(&error);
                     self.memories.with(key, |memory| memory.refuse(pod.uid(), pod.name(), why, clock::now()));
                 }
                 Err(error)
@@ -331,7 +379,7 @@ impl Controller {
     async fn record(
         &self,
         key: &ObjectKey,
-        job: &EphemeralJob,
+        (held, job): (&Packed<EphemeralJob>, &EphemeralJob),
         status: EphemeralJobStatus,
         now: Now,
     ) -> kube::Result<Option<Duration>> {
@@ -350,15 +398,19 @@ impl Controller {
             Err(error) if matches!(code(&error), Some(400 | 403 | 413 | 422)) => (Outcome::Unchanged, Some(error)),
             noted => (noted?, None),
         };
-        let job = match &noted {
-            Outcome::Unchanged => job,
-            Outcome::Written(newer) => newer,
+        let newer_job;
+        let (held, job) = match &noted {
+            Outcome::Unchanged => (held, job),
+            Outcome::Written(newer) => {
+                newer_job = newer.open()?;
+                (newer, &newer_job)
+            }
             wait => return Ok(wait.look_after()),
         };
         let recorded = (&json_of(job.status.as_ref())?, &json_of(Some(&status))?);
-        let outcome = self.status.write((&self.api(key), &self.jobs), job, recorded, can_wait, now).await?;
+        let outcome = self.status.write((&self.api(key), &self.jobs), held, recorded, can_wait, now).await?;
         let look = match &outcome {
-            Outcome::Written(newer) if newer.is_complete() => {
+            Outcome::Written(newer) if newer.open().is_ok_and(|job| job.is_complete()) => {
                 self.report_end(key, job, &status);
                 Some(Duration::ZERO)
             }
@@ -374,7 +426,7 @@ impl Controller {
         job: &EphemeralJob,
         can_wait: bool,
         now: Now,
-    ) -> kube::Result<Outcome<EphemeralJob>> {
+    ) -> kube::Result<Outcome<Packed<EphemeralJob>>> {
         let due = self.memories.with(key, |memory| memory.counted_pods(job).map(|text| (text, memory.noted)));
         let Some((text, before)) = due.flatten() else { return Ok(Outcome::Unchanged) };
         let left = before.map_or(Duration::ZERO, |at| NOTE_PAUSE.saturating_sub(now.mono.saturating_sub(at)));

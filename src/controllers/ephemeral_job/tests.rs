@@ -142,7 +142,7 @@ impl World {
             match (object, path.starts_with(PODS)) {
                 (Some(pod), true) => drop(pods.upsert(serde_json::from_value::<PodView>(pod).unwrap())),
                 (None, true) => drop(pods.remove(&key, None)),
-                (Some(job), false) => match serde_json::from_value::<EphemeralJob>(job) {
+                (Some(job), false) => match serde_json::from_value::<Packed<EphemeralJob>>(job) {
                     Ok(job) => drop(self.controller.jobs.upsert(job)),
                     Err(error) => {
                         self.controller.jobs.remove(&key, None);
@@ -427,7 +427,7 @@ async fn an_event_claims_no_more_than_was_written() {
     world.pod("a", json!({}));
     world.job(json!({}));
     let key = ObjectKey::new("ns", "j");
-    let job = world.controller.jobs.get(&key).unwrap();
+    let job = world.controller.jobs.get(&key).unwrap().open().unwrap();
     world.controller.memories.enter(&key, job.uid());
     let pods = world.controller.context.pods.list();
     // Nobody takes events here, so each is counted as dropped.

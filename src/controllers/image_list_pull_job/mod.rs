@@ -37,7 +37,7 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
-        apply::{code, is_refusal, namespace_is_ending},
+        apply::{code, is_refusal, namespace_is_ending, said},
         clock,
         events::reference,
         expiry,
@@ -321,7 +321,7 @@ impl Controller {
             self.context.events.normal(&about, "Successful create ImagePullJob", &message);
         }
         if let Some(error) = failed {
-            self.emit_once(list, "FailedCreateImagePullJob", &error.to_string(), true);
+            self.emit_once(list, "FailedCreateImagePullJob", &said(&error), true);
             return Err(error);
         }
         not_deleted.map_or(Ok(()), Err)

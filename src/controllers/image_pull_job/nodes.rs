@@ -24,7 +24,7 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
-        apply::{code, is_too_large},
+        apply::{code, is_too_large, said},
         clock,
         events::reference,
         queue::Requeue,
@@ -172,7 +172,7 @@ impl Controller {
     /// and a job that does not fit alone is refused.
     fn too_large(&self, image: &NodeImageView, begin: &[Arc<Job>], error: kube::Error) -> kube::Result<Requeue> {
         if let [job] = begin {
-            let why = format!("its NodeImage would be too large: {error}");
+            let why = format!("its NodeImage would be too large: {}", said(&error));
             let refused = vec![(job.uid.clone(), why)];
             self.settle(image, &NodePlan { refused, ..NodePlan::default() }, begin);
         }

@@ -23,7 +23,7 @@ use crate::{
     },
     k8s::{pod::PodView, time::Now},
     runtime::{
-        apply::{code, is_refusal},
+        apply::{code, is_refusal, said},
         events::reference,
         pass::{AFTER_CONFLICT, Pass},
         status_writer::{Outcome, json_of},
@@ -141,7 +141,7 @@ impl Controller {
             self.refuse(&text, &owner.reference(), why);
         } else if let Err(error) = self.carry_out(&owner, existing.as_deref(), generation, pass).await {
             if is_refusal(&error) {
-                self.refuse(&text, &owner.reference(), &error.to_string());
+                self.refuse(&text, &owner.reference(), &said(&error));
             }
             pass.note(Err(error));
         } else {

@@ -9,7 +9,7 @@ use crate::{
     domain::{budgets::unavailable::Operation, pod::inplace::UpdateSpec, workload::owner::OwnerRef},
     k8s::pod::PodView,
     runtime::{
-        apply::is_refusal,
+        apply::{is_refusal, said},
         in_place::{InPlace, Target},
         pod_control::PodControl,
     },
@@ -122,8 +122,8 @@ impl InPlaceUpdate<'_> {
     }
 
     fn report_refused(&self, error: &kube::Error) {
-        let (name, revision) = (self.view.name(), self.revision.0);
-        let message = format!("failed to update pod {name} in-place(revision {revision}): {error}");
+        let (name, revision, why) = (self.view.name(), self.revision.0, said(error));
+        let message = format!("failed to update pod {name} in-place(revision {revision}): {why}");
         self.writers.0.warning(self.owner, "FailedUpdatePodInPlace", &message);
     }
 }

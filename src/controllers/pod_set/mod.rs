@@ -28,7 +28,7 @@ use crate::{
     domain::workload::{owner::OwnerRef, status::Progress, steps::Wait},
     k8s::{path, pod::PodView, selector::Selector},
     runtime::{
-        apply::code,
+        apply::{code, said},
         in_place::InPlace,
         pass::{self, AFTER_REFUSAL, Memories},
         pod_control::PodControl,
@@ -170,7 +170,8 @@ impl<M: Default + AsMut<Common>> PodSets<M> {
                 progress: Progress::Waiting {
                     reason: format!("BuiltIn{kind}Unknown"),
                     message: format!(
-                        "no Pod is created, updated or deleted while it cannot be read whether the built-in {kind} {name} (apps/v1) selects the same Pods: {error}"
+                        "no Pod is created, updated or deleted while it cannot be read whether the built-in {kind} {name} (apps/v1) selects the same Pods: {}",
+                        said(&error)
                     ),
                 },
                 then: Err(error),

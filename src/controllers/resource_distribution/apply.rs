@@ -33,7 +33,7 @@ use crate::{
     },
     k8s::{path, pointer::escaped},
     runtime::{
-        apply::{code, is_already_there, is_name_taken, patch_body, post_body},
+        apply::{code, is_already_there, is_name_taken, patch_body, post_body, said},
         clock,
         events::reference,
         pass::Pass,
@@ -63,7 +63,7 @@ struct Failure(Operation, kube::Error);
 
 /// Whether a policy over our own account has said no: what is there is no copy.
 fn is_own_policy(error: &kube::Error) -> bool {
-    code(error) == Some(403) && error.to_string().contains(BY_OWN_POLICY)
+    code(error) == Some(403) && said(error).contains(BY_OWN_POLICY)
 }
 
 impl Controller {
@@ -146,7 +146,7 @@ impl Controller {
                 Ok(())
             }
             Err(Failure(operation, error)) => {
-                self.note(job, namespace, Done::Failed(operation, error.to_string()));
+                self.note(job, namespace, Done::Failed(operation, said(&error)));
                 Err(error)
             }
         }

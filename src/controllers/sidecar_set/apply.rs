@@ -18,7 +18,7 @@ use crate::{
     },
     k8s::{invalid::Invalid, pod::PodView},
     runtime::{
-        apply::is_refusal,
+        apply::{is_refusal, said},
         clock,
         pass::{AFTER_CONFLICT, AFTER_REFUSAL, Pass},
         pod_control::Part,
@@ -121,7 +121,7 @@ impl Controller {
                 return events.normal(&pod.reference(), "ResetContainerSucceed", message);
             }
             Tried::Unwritable(why) => why.to_string(),
-            Tried::Failed(error) => error.to_string(),
+            Tried::Failed(error) => said(error),
             Tried::Changed | Tried::Kept | Tried::Undecided => return,
         };
         if !was_refused {

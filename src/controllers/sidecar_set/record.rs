@@ -8,7 +8,7 @@ use super::{Controller, Job, known::StoredSidecarSet};
 use crate::{
     api::apps::sidecar_set::SidecarSetStatus,
     domain::kinds::sidecar_set::status,
-    runtime::{clock, pass::Pass, queue::Requeue, status_writer::json_of},
+    runtime::{apply::said, clock, pass::Pass, queue::Requeue, status_writer::json_of},
 };
 
 impl Controller {
@@ -43,7 +43,7 @@ impl Controller {
         error: kube::Error,
         mut pass: Pass,
     ) -> kube::Result<Requeue> {
-        let wanted = status::unresolved(&error.to_string(), job.generation(), &job.before, clock::now().wall);
+        let wanted = status::unresolved(&said(&error), job.generation(), &job.before, clock::now().wall);
         drop(pass.note(Err(error)));
         match self.record(&job.set, recorded, &wanted).await {
             Ok(look) => pass.look_after(look),

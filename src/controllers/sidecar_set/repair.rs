@@ -24,7 +24,7 @@ use crate::{
     },
     k8s::{path, pod::PodView, time::Now},
     runtime::{
-        apply::{code, is_refusal, post},
+        apply::{code, is_refusal, post, said},
         clock, lock,
         pass::Pass,
         pod_control::decoded,
@@ -218,7 +218,7 @@ impl Controller {
         let live = match self.pods.read(pod).await {
             Ok(Some(live)) => live,
             Ok(None) => return Tried::Changed,
-            Err(error) => return Tried::Refused(error.to_string()),
+            Err(error) => return Tried::Refused(said(&error)),
         };
         let tried =
             post(&self.context.client, &(path::pods(pod.namespace()) + "?dryRun=All"), &repair::trial(&live)).await;
@@ -228,7 +228,7 @@ impl Controller {
                     return Tried::NotInjected(why);
                 }
             }
-            Err(error) => return Tried::Refused(format!("a dry run of its creation: {error}")),
+            Err(error) => return Tried::Refused(format!("a dry run of its creation: {}", said(&error))),
         }
         if self.context.budgets.may_take(pod, (Operation::Evict, false), refusals).await != Verdict::Yes {
             let why = refusals.first().map_or_else(|| "a PodUnavailableBudget keeps it".to_owned(), |(_, why)| why);
@@ -241,10 +241,10 @@ impl Controller {
         match post(&self.context.client, &path, &eviction).await {
             Ok(_) => Tried::Evicted,
             Err(error) if matches!(code(&error), Some(404 | 409)) => Tried::Changed,
-            Err(error) if is_refusal(&error) => Tried::Refused(error.to_string()),
+            Err(error) if is_refusal(&error) => Tried::Refused(said(&error)),
             // Of a Pod with two PodDisruptionBudgets, and while a webhook that is asked about evictions is dead.
             Err(error) if matches!(code(&error), Some(500..=503)) && self.is_there(pod).await => {
-                Tried::Refused(error.to_string())
+                Tried::Refused(said(&error))
             }
             Err(error) => {
                 tracing::warn!(set = job.spec.name, pod = pod.name(), %error, "it is not known whether it was evicted");

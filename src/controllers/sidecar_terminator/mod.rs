@@ -26,7 +26,7 @@ use crate::{
     domain::pod::sidecar_terminator::{self, TerminatorStep},
     k8s::{owner::is_of, pod::PodView, rbac::Rule, time::rfc3339},
     runtime::{
-        apply::{code, is_refusal},
+        apply::{code, is_refusal, said},
         clock,
         metrics::ResultLabels,
         pass::{AFTER_CONFLICT, Memories},
@@ -192,7 +192,7 @@ impl Controller {
         if let Err(error) = &result
             && is_refusal(error)
         {
-            self.warn_once(key, &pod, &error.to_string());
+            self.warn_once(key, &pod, &said(error));
         }
         result
     }

@@ -18,7 +18,7 @@ use crate::{
     },
     k8s::pod::PodView,
     runtime::{
-        apply::is_already_there,
+        apply::{is_already_there, said},
         clock,
         in_place::Refreshing,
         lock,
@@ -164,7 +164,7 @@ impl Controller {
         };
         let Some(error) = self.common.create_all(&job.key, creations, pass, make).await else { return };
         let name = numbering::pod_name(&job.spec.name, lock(first_failed).unwrap_or_default());
-        let message = format!("create Pod {name} in StatefulSet {} failed error: {error}", job.spec.name);
+        let message = format!("create Pod {name} in StatefulSet {} failed error: {}", job.spec.name, said(&error));
         self.common.pods.warning(&job.owner, "FailedCreate", &message);
         pass.failed_to_create(&format!("Pod {name}"), error);
     }
@@ -215,7 +215,8 @@ impl Controller {
                 Ok(true) => self.common.pods.normal(&job.owner, "SuccessfulCreate", &message("success")),
                 Ok(false) => all_new = false,
                 Err(error) => {
-                    self.common.pods.warning(&job.owner, "FailedCreate", &message(&format!("failed error: {error}")));
+                    let message = message(&format!("failed error: {}", said(&error)));
+                    self.common.pods.warning(&job.owner, "FailedCreate", &message);
                     return Err(error);
                 }
             }
@@ -261,7 +262,7 @@ impl Controller {
             Ok(Tried::Done) => self.common.pods.normal(&job.owner, "SuccessfulUpdate", &message("successful")),
             Ok(Tried::Nothing | Tried::Refused | Tried::Undecided) => {}
             Err(error) => {
-                let message = message(&format!("failed error: {error}"));
+                let message = message(&format!("failed error: {}", said(error)));
                 self.common.pods.warning(&job.owner, "FailedUpdate", &message);
             }
         }
@@ -275,7 +276,8 @@ impl Controller {
             Ok(false) => {}
             Ok(true) => self.common.pods.normal(&job.owner, "SuccessfulDelete", &message("successful")),
             Err(error) => {
-                self.common.pods.warning(&job.owner, "FailedDelete", &message(&format!("failed error: {error}")));
+                let message = message(&format!("failed error: {}", said(error)));
+                self.common.pods.warning(&job.owner, "FailedDelete", &message);
             }
         }
         deleted
@@ -308,11 +310,8 @@ impl Controller {
                     }
                 }
                 Err(error) => {
-                    self.common.pods.warning(
-                        &job.owner,
-                        "FailedUpdatePVC",
-                        &message(&format!("failed error: {error}")),
-                    );
+                    let message = message(&format!("failed error: {}", said(&error)));
+                    self.common.pods.warning(&job.owner, "FailedUpdatePVC", &message);
                     return Err(error);
                 }
             }

@@ -26,7 +26,7 @@ use crate::{
         pod::{PodObject, PodView},
     },
     runtime::{
-        apply::{code, is_refusal, namespace_is_ending, post},
+        apply::{code, is_refusal, namespace_is_ending, post, said},
         events::reference,
         live, lock,
         pass::{AFTER_WATCHED_CONFLICT, Pass},
@@ -265,7 +265,7 @@ impl Controller {
         if namespace_is_ending(&error) {
             return None;
         }
-        self.warn_once(job, reason, &error.to_string());
+        self.warn_once(job, reason, &said(&error));
         pass.note(Err(error))
     }
 

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, runtime::watcher::Config};
+use kube::{Api, Resource, runtime::watcher::Config};
 
 use self::{child::Children, metrics::UnitedMetrics};
 use super::{Context, Registration, Runner, Started};
@@ -48,10 +48,11 @@ use crate::{
     },
     k8s::{invalid::Invalid, pod::PodView, rbac::Rule},
     runtime::{
-        apply::namespace_is_ending,
+        apply::{namespace_is_ending, said},
         clock,
         events::reference,
         guarded::Guarded,
+        packed::Packed,
         pass::{AFTER_CONFLICT, Memories, Pass},
         queue::{Backoff, Queue, Requeue},
         revisions::Revisions,
@@ -89,7 +90,7 @@ const POD_PAUSE: Duration = Duration::from_millis(100);
 
 struct Controller {
     context: Context,
-    objects: Arc<Store<UnitedDeployment>>,
+    objects: Arc<Store<Packed<UnitedDeployment>>>,
     children: Children,
     queue: Arc<Queue<ObjectKey>>,
     revisions: Revisions,
@@ -118,6 +119,8 @@ struct UnitedMemory {
 /// An object in one pass.
 struct UnitedJob {
     key: ObjectKey,
+    /// The object as the store holds it: its status is written over this version.
+    held: Arc<Packed<UnitedDeployment>>,
     object: Arc<UnitedDeployment>,
     owner: OwnerRef,
     spec: UnitedSpec,
@@ -152,7 +155,7 @@ impl Controller {
 
     async fn run(self: Arc<Self>, workers: usize, shutdown: Shutdown) {
         let this = self.clone();
-        let objects: Api<Guarded<UnitedDeployment>> = self.context.api();
+        let objects: Api<Guarded<Packed<UnitedDeployment>>> = self.context.api();
         let runner = Runner::new(&self.context, NAME, shutdown)
             .watch_guarded(objects, Config::default(), &self.objects, move |change| {
                 wake::workload_changed(&change, &this.queue, &this.memories);
@@ -198,19 +201,20 @@ impl Controller {
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
-        let Some(object) = self.objects.get(key) else { return Ok(Requeue::Await) };
+        let Some(held) = self.objects.get(key) else { return Ok(Requeue::Await) };
         // The garbage collector takes its workloads.
-        if object.metadata.deletion_timestamp.is_some() {
+        if held.meta().deletion_timestamp.is_some() {
             return Ok(Requeue::Await);
         }
+        let object = Arc::new(held.open()?);
         let owner = OwnerRef::of(object.as_ref());
         self.memories.enter(key, &owner.uid);
         let recorded = object.status.clone().unwrap_or_default();
         let spec = match UnitedSpec::of(&object) {
             Ok(spec) => spec,
-            Err(Invalid(why)) => return self.record_invalid(key, &object, &recorded, why).await,
+            Err(Invalid(why)) => return self.record_invalid(key, (&held, &object), &recorded, why).await,
         };
-        let job = UnitedJob { key: key.clone(), object, owner, spec, recorded };
+        let job = UnitedJob { key: key.clone(), held, object, owner, spec, recorded };
         let resolved = match self.resolve(&job).await {
             Ok(resolved) => resolved,
             Err(error) => return self.record_failed(&job, error, "FailedRevisionProvision").await,
@@ -279,7 +283,8 @@ impl Controller {
 
     /// A status that is written brings no event, and some of what it says is acted on by a later pass.
     fn look_after_news(&self, job: &UnitedJob, update: &str, pass: &mut Pass) {
-        let Some(written) = self.objects.get(&job.key).and_then(|object| object.status.clone()) else { return };
+        let newer = self.objects.get(&job.key).filter(|newer| !Arc::ptr_eq(newer, &job.held));
+        let Some(written) = newer.and_then(|newer| newer.open().ok()?.status) else { return };
         if written.current_revision != job.recorded.current_revision {
             // The one before may be one too many in the history now.
             pass.look_after(Some(Duration::ZERO));
@@ -311,48 +316,48 @@ impl Controller {
                 if *reason == "ReplicasDoNotFit" { "Failed SpecifySubsetReplicas" } else { "FailedUpdateSubset" };
             self.warn_once(job, reason, message);
         }
-        self.write_status(&job.key, &job.object, &wanted).await
+        self.write_status(&job.key, (&job.held, &job.object), &wanted).await
     }
 
     async fn write_status(
         &self,
         key: &ObjectKey,
-        object: &UnitedDeployment,
+        (held, object): (&Packed<UnitedDeployment>, &UnitedDeployment),
         wanted: &UnitedDeploymentStatus,
     ) -> kube::Result<Option<Duration>> {
         let recorded = object.status.clone().unwrap_or_default();
         let is_news = recorded.observed_generation != wanted.observed_generation
             || words(&recorded) != words(wanted)
             || wanted.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-        let api: Api<UnitedDeployment> = Api::namespaced(self.context.client.clone(), &key.namespace);
+        let api: Api<Packed<UnitedDeployment>> = Api::namespaced(self.context.client.clone(), &key.namespace);
         let (before, after) = (json_of(object.status.as_ref())?, json_of(Some(wanted))?);
         let to = (&api, self.objects.as_ref());
-        Ok(self.statuses.write(to, object, (&before, &after), !is_news, clock::now()).await?.look_after())
+        Ok(self.statuses.write(to, held, (&before, &after), !is_news, clock::now()).await?.look_after())
     }
 
     /// A spec that cannot be followed: nothing is done on a guess.
     async fn record_invalid(
         &self,
         key: &ObjectKey,
-        object: &UnitedDeployment,
+        (held, object): (&Packed<UnitedDeployment>, &UnitedDeployment),
         recorded: &UnitedDeploymentStatus,
         why: String,
     ) -> kube::Result<Requeue> {
         let generation = object.metadata.generation.unwrap_or_default();
         let selector = UnitedSpec::selector_of(object);
         let wanted = status::invalid(recorded, generation, selector, &why, clock::now());
-        let look = self.write_status(key, object, &wanted).await?;
+        let look = self.write_status(key, (held, object), &wanted).await?;
         Ok(look.map_or(Requeue::Await, Requeue::After))
     }
 
     /// Says why a pass ends before anything can be planned.
     async fn record_failed(&self, job: &UnitedJob, error: kube::Error, reason: &'static str) -> kube::Result<Requeue> {
         if !namespace_is_ending(&error) {
-            let why = error.to_string();
+            let why = said(&error);
             self.warn_once(job, reason, &why);
             let generation = job.object.metadata.generation.unwrap_or_default();
             let wanted = status::failed(&job.recorded, generation, &job.spec, (reason, &why), clock::now());
-            if let Err(refused) = self.write_status(&job.key, &job.object, &wanted).await {
+            if let Err(refused) = self.write_status(&job.key, (&job.held, &job.object), &wanted).await {
                 tracing::warn!(united_deployment = %job.key, %refused, "the status could not be written either");
             }
         }

@@ -36,6 +36,7 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
+        apply::said,
         clock,
         metrics::ResultLabels,
         pass::forget_deleted,
@@ -273,7 +274,7 @@ impl Controller {
         let begun = self.restart_pods(&restart, &spec, &mut plan).await;
         drop(deciding);
         if let Err(error) = &begun {
-            plan.requests_failed(&error.to_string(), clock::now());
+            plan.requests_failed(&said(error), clock::now());
         }
         let recorded = self.record(&restart, plan).await;
         begun.and(recorded)

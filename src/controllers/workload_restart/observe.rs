@@ -35,7 +35,7 @@ use crate::{
         time::{Now, Sighting},
     },
     runtime::{
-        apply::code,
+        apply::{code, said},
         watches::{ObjectKey, StoreIndex},
         workload::{self, Scope},
     },
@@ -174,11 +174,11 @@ impl Controller {
                 target: Target::Known { desired: None, ordinals: false },
             }),
             Err(error) if code(&error) == Some(404) => {
-                let message = format!("spec.targetRef: SidecarSet {name:?} is not there: {error}");
+                let message = format!("spec.targetRef: SidecarSet {name:?} is not there: {}", said(&error));
                 Ok(Workload { whose: None, target: Target::Missing(message) })
             }
             Err(error) if code(&error) == Some(403) => {
-                let message = format!("spec.targetRef: Kruise's manager may not read SidecarSets: {error}");
+                let message = format!("spec.targetRef: Kruise's manager may not read SidecarSets: {}", said(&error));
                 Ok(Workload::unreadable("Forbidden", message))
             }
             Err(error) => Err(error),

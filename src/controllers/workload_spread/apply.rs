@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 
-use super::{Controller, observe::Assigned};
+use super::{Controller, held::HeldSpread, observe::Assigned};
 use crate::{
     api::{
         apps::workload_spread::{WorkloadSpread, WorkloadSpreadStatus},
@@ -53,7 +53,7 @@ impl Controller {
     pub(super) async fn record(
         &self,
         key: &ObjectKey,
-        (spread, is_whole): (&WorkloadSpread, bool),
+        (held, spread, is_whole): (&HeldSpread, &WorkloadSpread, bool),
         wanted: &WorkloadSpreadStatus,
         plan: Option<&SpreadPlan>,
         (now, pass): (Now, &mut Pass),
@@ -65,10 +65,10 @@ impl Controller {
         let settled = if is_whole { None } else { settled::patch(&before, wanted, of) };
         let (api, writer) = (self.api(&key.namespace), &self.status);
         let outcome = match &settled {
-            Some(patch) => writer.write_json((&api, &self.spreads), spread, patch, can_wait, now).await?,
+            Some(patch) => writer.write_json((&api, &self.spreads), held, patch, can_wait, now).await?,
             None => {
                 let (before, wanted) = (json_of(spread.status.as_ref())?, json_of(Some(wanted))?);
-                writer.write((&api, &self.spreads), spread, (&before, &wanted), can_wait, now).await?
+                writer.write((&api, &self.spreads), held, (&before, &wanted), can_wait, now).await?
             }
         };
         pass.look_after(outcome.look_after());

@@ -15,7 +15,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::{Api, runtime::watcher::Config};
+use kube::{Api, Resource, runtime::watcher::Config};
 
 use super::{BY_SPREAD, Context, Registration, Runner, Started, spread_text};
 use crate::{
@@ -56,11 +56,13 @@ use crate::{
 };
 
 mod apply;
+mod held;
 mod metrics;
 mod observe;
 mod target;
 
 use apply::Recorded;
+use held::HeldSpread;
 use metrics::Metrics;
 use target::SpreadTargetView;
 
@@ -94,14 +96,14 @@ const POD_PAUSE: Duration = Duration::from_millis(100);
 const ATTEMPTS: u32 = 5;
 
 /// WorkloadSpreads by their target.
-const BY_TARGET: StoreIndex<WorkloadSpread> = StoreIndex::new("target", |spread| {
-    let namespace = spread.metadata.namespace.as_deref().unwrap_or_default();
-    named_target(spread).ok().map(|target| target.key(namespace))
+const BY_TARGET: StoreIndex<HeldSpread> = StoreIndex::new("target", |spread| {
+    let namespace = spread.meta().namespace.as_deref().unwrap_or_default();
+    named_target(spread.outline()).ok().map(|target| target.key(namespace))
 });
 
 struct Controller {
     context: Context,
-    spreads: Arc<Store<WorkloadSpread>>,
+    spreads: Arc<Store<HeldSpread>>,
     replicas: Replicas,
     queue: Arc<Queue<ObjectKey>>,
     memories: Memories<SpreadMemory>,
@@ -195,21 +197,21 @@ impl Controller {
         runner.run(self.queue.clone(), workers, reconcile).await;
     }
 
-    fn api(&self, namespace: &str) -> Api<WorkloadSpread> {
+    fn api(&self, namespace: &str) -> Api<HeldSpread> {
         Api::namespaced(self.context.client.clone(), namespace)
     }
 
-    fn spread_changed(&self, change: &Change<'_, WorkloadSpread>) {
-        let kind = |spread: &Arc<WorkloadSpread>| {
-            let target = named_target(spread).ok()?;
+    fn spread_changed(&self, change: &Change<'_, HeldSpread>) {
+        let kind = |spread: &Arc<HeldSpread>| {
+            let target = named_target(spread.outline()).ok()?;
             Kind::of(target.group, target.kind)
         };
         match change {
             Change::Applied { old, new, .. } => {
                 let key = ObjectKey::of(new.as_ref());
                 // One that was made again begins with the same generations.
-                let marks = |spread: &WorkloadSpread| {
-                    let meta = &spread.metadata;
+                let marks = |spread: &HeldSpread| {
+                    let meta = spread.meta();
                     (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some())
                 };
                 if old.as_ref().is_some_and(|old| marks(old) == marks(new)) {
@@ -269,7 +271,7 @@ impl Controller {
             return;
         }
         let mut of_deployments = self.spreads.by_index(&StoreIndex::namespace(), pod.namespace());
-        of_deployments.retain(|spread| TargetKind::of_target(spread) == Some(TargetKind::Deployment));
+        of_deployments.retain(|spread| TargetKind::of_target(spread.outline()) == Some(TargetKind::Deployment));
         for spread in of_deployments {
             let key = ObjectKey::of(spread.as_ref());
             let concerns = self.memories.with(&key, |memory| memory.sets.as_mut().is_none_or(|sets| sets.notice(pod)));
@@ -299,12 +301,13 @@ impl Controller {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let mut pass = Pass::default();
         for attempt in 0..ATTEMPTS {
-            let spread = self.spreads.get(key).filter(|spread| spread.metadata.deletion_timestamp.is_none());
-            let Some(spread) = spread else { return Ok(Requeue::Await) };
+            let held = self.spreads.get(key).filter(|held| held.meta().deletion_timestamp.is_none());
+            let Some(held) = held else { return Ok(Requeue::Await) };
+            let spread = held.open()?;
             pass = Pass::default();
             // The third attempt writes the whole status: tests of the patch may fail for other reasons than the webhook.
             let is_whole = attempt == ATTEMPTS / 2;
-            if self.keep(key, (&spread, is_whole), &mut pass).await? != Recorded::Outdated {
+            if self.keep(key, (&held, &spread, is_whole), &mut pass).await? != Recorded::Outdated {
                 break;
             }
         }
@@ -314,7 +317,7 @@ impl Controller {
     async fn keep(
         &self,
         key: &ObjectKey,
-        (spread, is_whole): (&Arc<WorkloadSpread>, bool),
+        (held, spread, is_whole): (&HeldSpread, &WorkloadSpread, bool),
         pass: &mut Pass,
     ) -> kube::Result<Recorded> {
         let now = clock::now();
@@ -335,7 +338,7 @@ impl Controller {
                 pass.look_after(plan.as_ref().and_then(|plan| plan.look));
                 let outcome = Err((&hindrance, plan.as_ref()));
                 let status = status::status(spec.as_ref(), outcome, &before, generation, now.wall);
-                return self.record(key, (spread, is_whole), &status, plan.as_ref(), (now, pass)).await;
+                return self.record(key, (held, spread, is_whole), &status, plan.as_ref(), (now, pass)).await;
             }
         };
         let (pods, assigned) = self.observe(key, spread, &spec, &target, (now, &mut *pass)).await?;
@@ -354,7 +357,7 @@ impl Controller {
         let plan = plan::plan(&spec, &seen, now);
         pass.look_after(plan.look);
         let status = status::status(Some(&spec), Ok(&plan), &before, generation, now.wall);
-        let recorded = self.record(key, (spread, is_whole), &status, Some(&plan), (now, &mut *pass)).await?;
+        let recorded = self.record(key, (held, spread, is_whole), &status, Some(&plan), (now, &mut *pass)).await?;
         if recorded == Recorded::Now {
             self.remember(key, spread, &assigned);
             self.annotate(&spec, assigned, &plan, pass).await;
@@ -375,7 +378,7 @@ impl Controller {
             Err(Invalid(why)) => return Ok(Err(SpreadHindrance::Invalid(why))),
         };
         let others = self.spreads.by_index(&BY_TARGET, &spec.target_ref().key(&key.namespace));
-        if let Some(by) = matching::older(spread, others.iter().map(AsRef::as_ref)) {
+        if let Some(by) = matching::older(spread, others.iter().map(|other| &**other.outline())) {
             return Ok(Err(SpreadHindrance::Taken(by)));
         }
         Ok(self.target(key, &spec, (now, pass)).await?.map(|target| (spec, target)))

@@ -114,7 +114,8 @@ impl Controller {
 
     /// Those of its namespace that stand before it, sorted by age.
     fn standing_before(&self, key: &ObjectKey, spread: &WorkloadSpread) -> Vec<Arc<WorkloadSpread>> {
-        let mut before = self.spreads.by_index(&StoreIndex::namespace(), &key.namespace);
+        let others = self.spreads.by_index(&StoreIndex::namespace(), &key.namespace);
+        let mut before: Vec<_> = others.iter().map(|other| other.outline().clone()).collect();
         before.retain(|other| matching::stands_before(other, spread));
         matching::by_age(&mut before);
         before

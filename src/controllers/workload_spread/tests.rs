@@ -299,7 +299,7 @@ async fn takeover_of_recorded_objects_writes_no_pod() {
     let before = world.get("/apis/apps.kruise.io/v1alpha1/namespaces/golden/workloadspreads/spread").unwrap();
     let last = world.put(&format!("{NODES}last"), node("last", "a"));
     // The versions of the fake API server begin anew.
-    let fresh: WorkloadSpread = serde_json::from_value(Value::clone(&before)).unwrap();
+    let fresh = serde_json::from_value(Value::clone(&before)).unwrap();
     world.controller.spreads.remove(&ObjectKey::new("golden", "spread"), None);
     world.controller.spreads.upsert(fresh);
     world.controller.reconcile(&ObjectKey::new("golden", "spread")).await.unwrap();

@@ -33,7 +33,12 @@ pub(super) struct Images {
     runtimes: Runtimes,
     secrets: PullSecrets,
     disk: Disk,
+    /// When it was asked whether the node is under DiskPressure, and the answer.
+    pressure: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
+
+/// An answer about the node holds so long: there may be hundreds of attempts a second.
+const PRESSURE_HOLDS: Duration = Duration::from_secs(10);
 
 /// What an attempt is about.
 #[derive(Clone, Copy)]
@@ -53,7 +58,7 @@ pub(super) struct Attempt<'a> {
 
 impl Images {
     pub(super) fn new(kube: KubeClient, node: String, runtimes: Runtimes, secrets: PullSecrets, disk: Disk) -> Self {
-        Self { kube, node, runtimes, secrets, disk }
+        Self { kube, node, runtimes, secrets, disk, pressure: tokio::sync::Mutex::default() }
     }
 
     /// The runtime that has the images. Where there are several, it is the first by name.
@@ -122,6 +127,18 @@ impl Images {
 
     /// Whether kubelet reports that this node has too little space on its disk. What cannot be learnt limits nothing.
     async fn is_under_disk_pressure(&self) -> bool {
+        let mut known = self.pressure.lock().await;
+        if let Some((asked, answer)) = *known
+            && asked.elapsed() < PRESSURE_HOLDS
+        {
+            return answer;
+        }
+        let answer = self.ask_for_disk_pressure().await;
+        *known = Some((Instant::now(), answer));
+        answer
+    }
+
+    async fn ask_for_disk_pressure(&self) -> bool {
         let nodes = kube::core::Request::new(path::of_cluster(path::CORE, "v1", "nodes"));
         // From the API server's memory.
         let Ok(request) = nodes.get(&self.node, &GetParams::any()) else { return false };

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     domain::node::pull_secrets::{Answer, CA, CONFIG_MAP, PATH, Question, dns_name},
     k8s::invalid::Invalid,
-    runtime::certs,
+    runtime::{apply::said, certs},
 };
 
 /// For one question.
@@ -91,7 +91,10 @@ impl PullSecrets {
         let token = tokio::fs::read_to_string(token_file).await;
         let token = token.map_err(|error| format!("the token {}: {error}", token_file.display()))?;
         let api: Api<ConfigMap> = Api::namespaced(self.kube.clone(), namespace);
-        let map = api.get(CONFIG_MAP).await.map_err(|error| format!("ConfigMap {namespace}/{CONFIG_MAP}: {error}"))?;
+        let map = api
+            .get(CONFIG_MAP)
+            .await
+            .map_err(|error| format!("ConfigMap {namespace}/{CONFIG_MAP}: {}", said(&error)))?;
         let bundle = map.data.and_then(|mut data| data.remove(CA)).unwrap_or_default();
         let tls = trusting(&bundle).map_err(|error| format!("ConfigMap {namespace}/{CONFIG_MAP}: {error}"))?;
 

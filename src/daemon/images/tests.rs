@@ -375,6 +375,8 @@ async fn under_disk_pressure_no_pull_begins_until_it_ends() {
     assert!(message.contains("kubelet reports DiskPressure of the node"), "{message}");
     assert!(bench.calls().is_empty());
     *bench.node.lock().unwrap() = json!({"status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}});
+    // The answer holds for so long.
+    tokio::time::sleep(Duration::from_secs(10)).await;
     bench.want(one(json!({"tag": "v1", "version": 2})));
     bench.until("pulled", |status| status["succeeded"] == 1).await;
 }

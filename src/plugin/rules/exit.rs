@@ -7,8 +7,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Done; with `--wait`: every container was restarted; `rollout status`: rolled out.
     Success = 0,
-    /// A container was not restarted, a roll-out has failed, one that is to be changed is paused, a check of `doctor` failed,
-    /// or something else went wrong.
+    /// A container was not restarted, a roll-out has failed or is left to who deletes Pods, one that is to be changed is
+    /// paused, a check of `doctor` failed, or something else went wrong.
     Failed = 1,
     /// The command line makes no sense.
     Usage = 2,
@@ -29,7 +29,8 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done; restart --wait: every container was restarted; rollout status: rolled out; broadcast: done on all nodes
   1    failed: a container was not restarted, a roll-out has failed, a broadcast failed on a node, or a check of doctor
-       failed; rollout undo, rollout restart, rollout pause: the workload is paused; rollout resume: it is not paused
+       failed; rollout status: the rest does not roll out by itself (OnDelete, NotUpdate); rollout undo, rollout
+       restart, rollout pause: the workload is paused; rollout resume: it is not paused
   2    the command line makes no sense
   3    refused by the API server: admission, schema, missing rights
   4    --timeout was over; the restart, roll-out or broadcast goes on

@@ -261,8 +261,25 @@ impl Rollout {
             Some(progressing) if progressing.text("/reason") == DEADLINE_EXCEEDED => {
                 Outcome::Failed("exceeded its progress deadline".into())
             }
-            _ => Outcome::Open,
+            _ => self.left(&figures).map_or(Outcome::Open, Outcome::Failed),
         }
+    }
+
+    /// Why there is nothing to wait for: the rest is updated only when somebody deletes Pods, or changes the spec.
+    fn left(&self, figures: &Figures) -> Option<String> {
+        let why = figures.left.as_ref().filter(|_| figures.updated < figures.expected)?;
+        let count = self.count_of_updated(figures);
+        Some(format!("does not roll out by itself: {count}; {why}{}", self.failures()))
+    }
+
+    fn count_of_updated(&self, figures: &Figures) -> String {
+        format!("{} out of {} {} have been updated", figures.updated, figures.expected, self.words().wanted)
+    }
+
+    /// What to add about Pods that cannot be made or updated.
+    fn failures(&self) -> String {
+        let failed = FAILURES.iter().filter_map(|type_| Some((type_, self.object.true_condition(type_)?)));
+        failed.map(|(type_, failed)| format!("; {type_}: {}", failed.text("/message"))).collect()
     }
 
     /// Why somebody has to change something: it does not go on by itself, and its counts may be those of an older spec.
@@ -305,7 +322,7 @@ impl Rollout {
         }
         let words = self.words();
         let mut text = if figures.updated < figures.expected {
-            format!("{} out of {} {} have been updated", figures.updated, figures.expected, words.wanted)
+            self.count_of_updated(figures)
         } else if figures.available >= figures.expected && figures.surplus > 0 {
             format!("{} old replicas are pending termination", figures.surplus)
         } else {
@@ -316,12 +333,7 @@ impl Rollout {
         } else if let Some(held) = figures.held.as_ref().filter(|_| figures.updated < figures.expected) {
             text += &format!("; {held}");
         }
-        for type_ in FAILURES {
-            if let Some(failed) = self.object.true_condition(type_) {
-                text += &format!("; {type_}: {}", failed.text("/message"));
-            }
-        }
-        text
+        text + &self.failures()
     }
 
     /// What to show while it is followed.
@@ -353,13 +365,15 @@ impl Rollout {
         }
     }
 
-    /// The same for who does not wait: one that is under way is no error.
+    /// The same for who does not wait: one that is under way, or left to who deletes Pods, is no error.
     ///
     /// # Errors
     /// It has failed.
     pub fn at_once(&self) -> Result<String, Stop> {
+        let left = self.figures().and_then(|figures| self.left(&figures));
         match self.outcome() {
             Outcome::Open | Outcome::Succeeded => Ok(self.sentence()),
+            Outcome::Failed(why) if left.as_ref() == Some(&why) => Ok(self.sentence()),
             Outcome::Failed(_) | Outcome::Nothing(_) => Err(Stop::new(Exit::Failed, self.sentence())),
         }
     }
@@ -576,9 +590,9 @@ mod tests {
             ),
             (
                 json!({ "spec": { "updateStrategy": { "type": "OnDelete" } }, "status": { "updatedReplicas": 1 } }),
-                Mark::Working,
-                "Waiting for cloneset \"web\" rollout to finish: 1 out of 3 new replicas have been updated; \
-                 updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it...",
+                Mark::Failed,
+                "cloneset \"web\" does not roll out by itself: 1 out of 3 new replicas have been updated; \
+                 updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it",
             ),
             (
                 json!({ "status": { "updatedReplicas": 1, "conditions": [
@@ -629,6 +643,64 @@ mod tests {
         let failed = seen(json!({ "status": { "updatedReplicas": 1, "conditions": progressing } })).at_once();
         let stop = Stop::new(Exit::Failed, "cloneset \"web\" exceeded its progress deadline");
         assert_eq!(failed, Err(stop));
+    }
+
+    /// Of three Pods, OnDelete: whether waiting ends with an error. Who does not wait gets the words and no error.
+    #[test]
+    fn a_roll_out_that_is_left_to_who_deletes_pods_is_not_waited_for() {
+        let strategy = json!({ "type": "OnDelete", "rollingUpdate": { "partition": 2 } });
+        let held = |reason: &str| json!([{ "type": "Ready", "status": "True", "reason": reason }]);
+        let stateful = |current: i64, updated: i64, now: &str, conditions: Value| {
+            let status = json!({ "observedGeneration": 2, "currentReplicas": current, "updatedReplicas": updated,
+                "updatedAvailableReplicas": updated, "currentRevision": now, "updateRevision": "db-2",
+                "replicas": 3, "conditions": conditions });
+            stateful_set_of(json!({ "replicas": 3, "updateStrategy": strategy }), status)
+        };
+        let daemon = |updated: i64, there: i64, conditions: Value| {
+            json!({ "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+                "metadata": { "name": "agent", "namespace": "ns", "uid": "u", "generation": 2 },
+                "spec": { "updateStrategy": strategy },
+                "status": { "observedGeneration": 2, "desiredNumberScheduled": 3, "currentNumberScheduled": there,
+                    "numberAvailable": there, "updatedNumberScheduled": updated, "conditions": conditions } })
+        };
+        let clone = |there: i64, updated: i64, available: i64| {
+            clone_set_with(json!({ "spec": { "updateStrategy": { "type": "OnDelete" } },
+                "status": { "replicas": there, "updatedReplicas": updated, "updatedAvailableReplicas": available } }))
+        };
+        let (left, open, done) = (Some(true), Some(false), None);
+        for (object, wanted) in [
+            (clone(3, 0, 0), left),
+            (clone(3, 1, 0), left),
+            // The successors of those that were deleted are on their way.
+            (clone(3, 3, 2), open),
+            (clone(2, 2, 2), open),
+            // It is new.
+            (clone(0, 0, 0), open),
+            (clone(3, 3, 3), done),
+            (stateful(3, 0, "db-1", json!([])), left),
+            (stateful(1, 2, "db-1", json!([])), left),
+            // Of a third revision.
+            (stateful(0, 2, "db-1", held("OnDelete")), left),
+            (stateful(0, 2, "db-1", json!([])), open),
+            (stateful(2, 2, "db-2", json!([])), open),
+            (stateful(0, 3, "db-1", held("Available")), done),
+            (daemon(1, 3, held("OnDelete")), left),
+            (daemon(1, 3, json!([])), left),
+            (daemon(1, 1, json!([])), open),
+            (daemon(3, 3, held("Available")), done),
+        ] {
+            let rollout = Rollout::new(object.clone(), None);
+            let outcome = rollout.outcome();
+            let found = (outcome != Outcome::Succeeded).then_some(outcome != Outcome::Open);
+            assert_eq!(found, wanted, "{object}: {}", rollout.text());
+            let words = rollout.at_once().unwrap();
+            assert_eq!(words.contains("does not roll out by itself: "), wanted == left, "{words}");
+            assert_eq!(words.ends_with("a Pod is updated when somebody deletes it"), wanted == left, "{words}");
+        }
+        let quota = json!([{ "type": "FailedScale", "status": "True", "message": "quota" }]);
+        let mut object = clone(2, 1, 1);
+        object["status"]["conditions"] = quota;
+        assert!(Rollout::new(object, None).text().ends_with("deletes it; FailedScale: quota"));
     }
 
     #[test]
@@ -917,13 +989,19 @@ mod tests {
                 "partitioned roll out complete: 1 Pods have been updated",
             ),
             (selector, (1, 0), is("Ready", "Selector"), false, "0 of 1 updated Pods are ready"),
-            (json!({}), (1, 1), is("Ready", "NotUpgradable"), false, "1 out of 3 Pods have been updated; why"),
+            (
+                json!({}),
+                (1, 1),
+                is("Ready", "NotUpgradable"),
+                false,
+                "does not roll out by itself: 1 out of 3 Pods have been updated; why",
+            ),
             (
                 json!({ "type": "NotUpdate" }),
                 (0, 0),
                 is("Ready", "NotUpdate"),
                 false,
-                "0 out of 3 Pods have been updated; why",
+                "does not roll out by itself: 0 out of 3 Pods have been updated; why",
             ),
             (
                 json!({ "paused": true }),

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, convert::Infallible, fmt, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt, pin_mut};
+use futures::{Stream, StreamExt, pin_mut, stream};
 use kube::{
     Api, Resource,
     api::ListParams,
@@ -35,7 +35,7 @@ pub async fn watch_guarded<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static,
 {
-    let decode = |sent: AsSent| serde_json::from_value(sent.object);
+    let decode = |sent: AsSent| serde_json::from_value(sent.object()?);
     follow_json(api, &ApiResource::erase::<K>(&()), config, &mut Kept { store, decode, on_change }).await;
 }
 
@@ -144,7 +144,7 @@ fn read<K: DeserializeOwned>(sent: AsSent) -> serde_json::Result<K> {
     let key = ObjectKey::of(&sent);
     let report =
         |error: &serde_json::Error| tracing::error!(%key, %error, "this object cannot be read and is left alone");
-    serde_json::from_value(sent.object).inspect_err(report)
+    sent.object().and_then(serde_json::from_value).inspect_err(report)
 }
 
 /// Where the objects of a watch go, as they come. A trait object: what follows a watch is the same program for all of them.
@@ -207,7 +207,7 @@ async fn follow_json<K: Resource>(
     sink: &mut dyn Sink<AsSent>,
 ) {
     // kube's own default is larger.
-    let size = config.page_size.map_or(PAGE, |size| size.min(PAGE));
+    let size = config.page_size.map_or(PAGE_OF_JSON, |size| size.min(PAGE_OF_JSON));
     let config = config.page_size(size);
     let api: Api<AsSent> = as_sent(api, resource);
     follow(watcher::watcher(api, config), &resource.kind, sink).await;
@@ -218,7 +218,7 @@ async fn follow<W: StoredObject>(
     kind: &str,
     sink: &mut dyn Sink<W>,
 ) {
-    let events = events.backoff(Retry::default());
+    let events = with_first_item(events).backoff(Retry::default());
     pin_mut!(events);
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
@@ -244,6 +244,26 @@ async fn follow<W: StoredObject>(
             }
         }
     }
+}
+
+/// The beginning of a list comes together with what follows it. By itself it would be a success between any two failures, and the
+/// pauses between these would never grow.
+fn with_first_item<W>(
+    events: impl Stream<Item = watcher::Result<Event<W>>>,
+) -> impl Stream<Item = watcher::Result<Event<W>>> {
+    let mut begins = false;
+    let together = move |event| match event {
+        Ok(Event::Init) => {
+            begins = true;
+            stream::iter(vec![])
+        }
+        Ok(event) if std::mem::take(&mut begins) => stream::iter(vec![Ok(Event::Init), Ok(event)]),
+        event => {
+            begins = false;
+            stream::iter(vec![event])
+        }
+    };
+    events.flat_map(together)
 }
 
 pub(super) fn take<W: StoredObject, K: StoredObject, E: fmt::Display>(
@@ -281,13 +301,18 @@ where
     }
 }
 
-/// Objects in one answer of a list. Each page is held as text, as JSON and decoded at the same time; of Pods as it came.
+/// Pods in one answer of a list in protobuf, of which they take a tenth of what JSON takes.
 const PAGE: u32 = 100;
+/// Objects in one answer of a list in JSON, which is held twice as text while it is read: an object may have a megabyte and more.
+const PAGE_OF_JSON: u32 = 25;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::pod::{PodObject, PodView};
+    use crate::{
+        k8s::pod::{PodObject, PodView},
+        runtime::fake_api,
+    };
 
     fn pod(name: &str, uid: &str, version: &str) -> PodView {
         serde_json::from_value(
@@ -323,7 +348,7 @@ mod tests {
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
             let is_first = request.uri().query().unwrap_or_default().contains("resourceVersion=7");
             let body = match is_watch {
-                true => serde_json::json!({"type": "ADDED", "object": pod("later", "8")}).to_string() + "\n",
+                true => fake_api::event("ADDED", &pod("later", "8")),
                 false => serde_json::json!({"apiVersion": "v1", "kind": "PodList",
                     "metadata": {"resourceVersion": "7"}, "items": [pod("first", "5")]})
                 .to_string(),
@@ -378,6 +403,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_again_and_again_is_asked_for_ever_more_seldom() {
+        let failed = || [Ok(Event::Init), Err(watcher::Error::NoResourceVersion)];
+        let events: Vec<watcher::Result<Event<PodView>>> = (0..10).flat_map(|_| failed()).collect();
+        let listed = [Ok(Event::Init), Ok(Event::InitApply(pod("seen", "s", "6"))), Ok(Event::InitDone)];
+        let store = Store::new(None);
+        let mut kept =
+            Kept { store: store.clone(), decode: Ok::<PodView, Infallible>, on_change: |_: Change<'_, PodView>| {} };
+        let begun = tokio::time::Instant::now();
+        follow(stream::iter(events.into_iter().chain(listed)), "Pod", &mut kept).await;
+        // 0.25, 0.5, 1, 2, 4 and then 8 seconds, with jitter.
+        assert!((47..60).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+        assert_eq!(store.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_store_says_nothing_of_what_it_lacks_while_its_watch_fails() {
         let store: Arc<Store<StoredName>> = Store::new(None);
         assert!(!store.is_current(), "nothing was listed");
@@ -396,9 +436,9 @@ mod tests {
     async fn a_page_of_a_list_is_small_whatever_kube_would_ask_for() {
         use k8s_openapi::api::core::v1::ConfigMap;
         for (config, want) in [
-            (watcher::Config::default(), "limit=100"),
+            (watcher::Config::default(), "limit=25"),
             (watcher::Config::default().page_size(10), "limit=10"),
-            (watcher::Config::default().page_size(5000), "limit=100"),
+            (watcher::Config::default().page_size(5000), "limit=25"),
         ] {
             let (send, mut asked) = tokio::sync::mpsc::unbounded_channel();
             let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {

@@ -132,6 +132,7 @@ pub fn check(gates: &FeatureGates, request: Request) -> Result<CloneSetAdmission
         |object, is_new| rules::judge(gates, object, is_new),
         |old| rules::judge(gates, old, false),
     )?;
+    judged.keep_selector("CloneSet");
     let names = |object: &Value| -> Vec<String> {
         let list = object.pointer("/spec/scaleStrategy/podsToDelete").and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()

@@ -34,7 +34,7 @@ use crate::{
         pod::PodObject,
         rbac::Rule,
     },
-    runtime::clock,
+    runtime::{apply::said, clock},
     webhook::{
         Context,
         server::{
@@ -135,7 +135,7 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
                 "spec.podName: {pod_name:?} is no Pod in namespace {namespace:?}; name a Pod in the namespace of the request"
             )));
         }
-        Err(error) => return Err(read(&error)),
+        Err(error) => return Err(read(&said(&error))),
     };
     let node_name = check_pod(&admission, &pod)?;
     let node = match Api::<NodeView>::all(context.client.clone()).get_opt(node_name).await {
@@ -145,7 +145,9 @@ async fn read_and_admit(context: &Context, admission: CrrAdmission, dry_run: boo
                 "spec.podName: Pod {pod_name:?} is bound to Node {node_name:?}, which does not exist; nobody there can restart a container"
             )));
         }
-        Err(error) => return Err(Denied::internal(format!("Node {node_name:?} could not be read: {error}"))),
+        Err(error) => {
+            return Err(Denied::internal(format!("Node {node_name:?} could not be read: {}", said(&error))));
+        }
     };
     let is_virtual = node.is_virtual();
     let daemon_is_ready = match admission.method {

@@ -71,6 +71,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
 /// A field has a type that it cannot have.
 pub fn check(request: Request) -> Result<DaemonSetAdmission, Denied> {
     let mut judged = Judged::of(request, rules::judge, |old| rules::judge(old, false))?;
+    judged.keep_selector("DaemonSet");
     if let Some(old) = &judged.old {
         judged.found.warnings.extend(rules::unguarded(old, &judged.object));
     }

@@ -29,6 +29,7 @@ use crate::{
         name::{BadName, Namespace, WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain},
         rbac::Rule,
     },
+    runtime::apply::said,
     webhook::{
         Context,
         server::handler::MatchCondition,
@@ -129,12 +130,12 @@ pub fn handle_namespace(context: Arc<Context>, request: Request) -> BoxFuture<'s
         let claims = of_kind(ApiResource::erase::<PersistentVolumeClaim>(&()));
         let count = async {
             let of_pods = in_use(&pods, active, None).await;
-            let of_pods = of_pods.map_err(|error| pods_not_listed(&in_words(&error)))?;
+            let of_pods = of_pods.map_err(|error| pods_not_listed(&said(&error)))?;
             if of_pods.count > 0 {
                 return Err(of_pods.refusal("active pods"));
             }
             let of_claims = in_use(&claims, ListParams::default(), Some("Bound")).await;
-            let of_claims = of_claims.map_err(|error| claims_not_listed(&in_words(&error)))?;
+            let of_claims = of_claims.map_err(|error| claims_not_listed(&said(&error)))?;
             if of_claims.count > 0 {
                 return Err(of_claims.refusal("\"Bound\" status pvc"));
             }
@@ -215,7 +216,7 @@ impl Definition {
             _ => String::new(),
         };
         let kind = self.list_kind();
-        let error = in_words(error);
+        let error = said(error);
         Denied::forbidden(format!("{PREFIX} failed to list CRs of {group}/{version}, Kind={kind}: {error}{advice}"))
     }
 }
@@ -257,14 +258,6 @@ pub fn handle_definition(context: Arc<Context>, mut request: Request) -> BoxFutu
 
 fn late() -> String {
     format!("no answer within {} s", READ_BUDGET.as_secs())
-}
-
-/// An error as the API server puts it.
-fn in_words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        error => error.to_string(),
-    }
 }
 
 /// Counts what is listed and is not being deleted; with a phase, only what is in it.

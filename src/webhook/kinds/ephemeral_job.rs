@@ -20,7 +20,7 @@ use crate::{
     webhook::{
         Context,
         server::review::{Admitted, Cause, Decision, Denied, Request},
-        template::{self, READ_BUDGET},
+        template::{self, READ_BUDGET, refused_later},
         validate::{Findings, Object, drop_empty, is_judged, set_default, show, show_text},
         workload::Judged,
     },
@@ -114,6 +114,8 @@ pub fn admit(admission: &EphemeralJobAdmission, answer: Option<&Result<Answer, R
                     format!("unknown field \"{}\": it is stored, and Pods do not get it", field_of(field))
                 });
                 found.warnings.extend(unknown);
+                let tolerated = answer.tolerated.iter();
+                found.warnings.extend(tolerated.map(|one| refused_later(&field_of(&one.field), &one.message)));
                 found.warnings.extend(answer.warnings.iter().cloned());
             }
             Some(Err(Refused::Invalid(fields))) => {

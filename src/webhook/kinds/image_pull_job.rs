@@ -14,7 +14,7 @@ use crate::{
     domain::kinds::image_jobs::rules::{self, Problem},
     webhook::{
         Context,
-        image_job_spec::set_defaults,
+        image_job_spec::{set_defaults, set_defaults_of_list},
         server::review::{Admitted, Cause, Decision, Denied, Request},
         validate::is_judged,
     },
@@ -45,7 +45,10 @@ pub fn decide(gates: &FeatureGates, request: &Request) -> Decision {
     let Some(spec) = with_defaults.pointer_mut("/spec").and_then(Value::as_object_mut) else {
         return Err(Denied::bad_request("spec: it is missing or no object; want at least the image"));
     };
-    set_defaults(spec);
+    match is_list {
+        true => set_defaults_of_list(spec),
+        false => set_defaults(spec),
+    }
     let mut problems =
         judge(is_list, &Value::Object(spec.clone())).map_err(|error| Denied::bad_request(error.to_string()))?;
     if !is_new {
@@ -78,6 +81,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{api::apps::image_list_pull_job::ImageListPullJob, domain::kinds::image_jobs::list_spec::ListSpec};
 
     fn gates() -> FeatureGates {
         FeatureGates::parse(&["ImagePullJobGate=true"], None).unwrap()
@@ -105,7 +109,32 @@ mod tests {
         assert_eq!(stored(&request("ImagePullJob", json!({"image": "a"})))["spec"], want);
         let mut want = all;
         want["images"] = json!(["a"]);
+        want.as_object_mut().unwrap().remove("imagePullPolicy");
         assert_eq!(stored(&request("ImageListPullJob", json!({"images": ["a"]})))["spec"], want);
+    }
+
+    #[test]
+    fn a9_a_list_is_stored_with_the_spec_and_the_hash_that_were_recorded_and_its_jobs_get_their_default() {
+        let recorded: Vec<Value> =
+            serde_json::from_str(include_str!("../../api/apps/testdata/image_list_pull_jobs.json")).unwrap();
+        let recorded = &recorded[0];
+        let applied = recorded.pointer("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration");
+        let mut applied: Value = serde_json::from_str(applied.and_then(Value::as_str).unwrap()).unwrap();
+        for written in [None, Some("")] {
+            if let Some(text) = written {
+                applied["spec"]["imagePullPolicy"] = text.into();
+            }
+            let list = stored(&request("ImageListPullJob", applied["spec"].clone()));
+            assert_eq!(list["spec"], recorded["spec"], "{written:?}");
+            let list: ImageListPullJob = serde_json::from_value(list).unwrap();
+            let spec = ListSpec::of(&list);
+            assert_eq!(spec.hash, "fb69b545f");
+            let job = stored(&request("ImagePullJob", json!(spec.job(&list.spec.images[0]))));
+            assert_eq!(job["spec"]["imagePullPolicy"], "IfNotPresent");
+        }
+        applied["spec"]["imagePullPolicy"] = "Always".into();
+        let list = stored(&request("ImageListPullJob", applied["spec"].clone()));
+        assert_eq!(list["spec"]["imagePullPolicy"], "Always");
     }
 
     #[test]

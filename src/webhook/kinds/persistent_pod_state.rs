@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{
     api::apps::persistent_pod_state::PersistentPodState,
     domain::kinds::persistent_pod_state::spec::{StateProblem, is_same_target, is_stateful_set, problems},
-    runtime::kruise_configuration as configuration,
+    runtime::{apply::said, kruise_configuration as configuration},
     webhook::{
         Context,
         server::{
@@ -40,7 +40,8 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         if old.is_none() {
             let api: Api<PersistentPodState> = Api::namespaced(context.client.clone(), &request.namespace);
             let others = api.list(&ListParams::default()).await.map_err(|error| {
-                Denied::internal(format!("the other PersistentPodStates of the namespace could not be read: {error}"))
+                let why = said(&error);
+                Denied::internal(format!("the other PersistentPodStates of the namespace could not be read: {why}"))
             })?;
             causes.extend(taken(&state, &others.items));
         }
@@ -62,8 +63,10 @@ fn decoded(object: &Value) -> Result<PersistentPodState, Denied> {
 
 async fn whitelist(context: &Context) -> Result<String, Denied> {
     let text = configuration::text(&context.client, &context.namespace, configuration::STATE_TARGETS).await;
-    text.map(Option::unwrap_or_default)
-        .map_err(|error| Denied::internal(format!("the ConfigMap {} could not be read: {error}", configuration::NAME)))
+    text.map(Option::unwrap_or_default).map_err(|error| {
+        let why = said(&error);
+        Denied::internal(format!("the ConfigMap {} could not be read: {why}", configuration::NAME))
+    })
 }
 
 /// What is wrong with an object by itself. What is wrong with the stored one too may stay.

@@ -33,7 +33,7 @@ use crate::{
         pod::{PodObject, PodView},
         rbac::Rule,
     },
-    runtime::{replicas, workload},
+    runtime::{apply::said, replicas, workload},
     webhook::{
         Context,
         server::{
@@ -139,7 +139,7 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
             Ok(Ok(None)) => return Ok(Admitted::unchanged()),
             // It is only to be recorded; the manager counts anew in any case.
             _ if is_free => return Ok(Admitted::unchanged()),
-            Ok(Err(error)) => return Err(unreadable(operation, &named, &error.to_string())),
+            Ok(Err(error)) => return Err(unreadable(operation, &named, &said(&error))),
             Err(_) => {
                 return Err(unreadable(operation, &named, &format!("no answer within {} s", limit.as_secs())));
             }

@@ -18,6 +18,7 @@ use crate::{
     },
     domain::budgets::unavailable::{WORDS, overlap::overlap},
     k8s::{invalid::InvalidField, selector},
+    runtime::apply::said,
     webhook::{
         Context,
         server::{
@@ -42,7 +43,8 @@ pub fn handle(context: Arc<Context>, request: Request) -> BoxFuture<'static, Dec
         }
         let api: Api<PodUnavailableBudget> = Api::namespaced(context.client.clone(), &request.namespace);
         let others = api.list(&ListParams::default()).await.map_err(|error| {
-            Denied::internal(format!("the other PodUnavailableBudgets of the namespace could not be read: {error}"))
+            let why = said(&error);
+            Denied::internal(format!("the other PodUnavailableBudgets of the namespace could not be read: {why}"))
         })?;
         compare(&request.object, &request.name, &others.items)?;
         if !request.dry_run && !scope::is_never_listed(&request.namespace, &context.namespace) {

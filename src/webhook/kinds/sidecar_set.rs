@@ -22,7 +22,7 @@ use crate::{
         Context,
         server::{
             handler::MatchCondition,
-            review::{Admitted, Decision, Denied, Request},
+            review::{Admitted, Cause, Decision, Denied, Request},
         },
         sidecars,
         template::{self, READ_BUDGET},
@@ -255,11 +255,16 @@ fn admit(admission: &SidecarSetAdmission, answers: &Answers, is_open: bool) -> D
     let (workload, old_workload) =
         (answers::as_workload(&spec(wanted)), old.as_ref().map(|old| answers::as_workload(&spec(old))));
     let judged = answers::judge_template((&workload, old_workload.as_ref()), &answers.template)?;
-    found.causes.extend(judged.causes);
+    // Of a name that is there twice our own rules have spoken.
+    let is_said = |cause: &Cause| {
+        cause.message.starts_with("Duplicate value") && found.causes.iter().any(|said| said.field == cause.field)
+    };
+    let unsaid: Vec<Cause> = judged.causes.into_iter().filter(|cause| !is_said(cause)).collect();
+    found.causes.extend(unsaid);
     found.warnings.extend(judged.warnings);
     if let Some(whitelist) = &answers.whitelist {
         match whitelist {
-            Ok(text) => found.causes.extend(answers::judge_metadata(wanted, text.as_deref(), is_open).causes),
+            Ok(whitelist) => found.causes.extend(answers::judge_metadata(wanted, whitelist, is_open).causes),
             // What nobody may have allowed is not let in.
             Err(why) => {
                 return Err(Denied::internal(format!("spec.patchPodMetadata: the whitelist cannot be read: {why}")));

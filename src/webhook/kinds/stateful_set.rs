@@ -25,8 +25,14 @@ use crate::{
             update_order::UpdateOrder,
         },
     },
-    k8s::{pod_template::Trial, rbac::Rule},
-    runtime::pod_template::{self, Refused},
+    k8s::{
+        pod_template::{Tolerated, Trial},
+        rbac::Rule,
+    },
+    runtime::{
+        apply::said,
+        pod_template::{self, Refused},
+    },
     webhook::{
         Context,
         server::{
@@ -123,12 +129,13 @@ async fn read(context: &Context, admission: &StatefulSetAdmission) -> Answers {
     if !admission.growing.is_empty() {
         let list = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await;
         let classes = list.map(|list| list.items.iter().map(Class::of).collect());
-        answers.classes = Some(classes.map_err(|error| NotListed(error.to_string())));
+        answers.classes = Some(classes.map_err(|error| NotListed(said(&error))));
     }
-    let trials = admission
-        .trials()
-        .into_iter()
-        .map(|(i, body)| async move { (i, pod_template::dry_run(client, namespace, &body).await.map(drop)) });
+    let bare = &admission.trial_of(&Change::default());
+    let trials = admission.trials().into_iter().map(|(i, body)| async move {
+        let answer = pod_template::dry_run(client, namespace, &body).await;
+        (i, answer.and_then(|answer| brings_nothing(answer.tolerated, bare, &body)))
+    });
     answers.overrides = stream::iter(trials).buffer_unordered(TRIALS).collect().await;
     answers
 }
@@ -156,6 +163,7 @@ pub fn check(gates: &FeatureGates, mut request: Request) -> Result<StatefulSetAd
     };
     let overrides = overrides(object, old.as_ref(), found);
     update_order(object, old.as_ref(), found);
+    judged.keep_selector("StatefulSet");
     let wanted = std::mem::replace(&mut judged.object, sent);
     Ok(StatefulSetAdmission { judged, wanted, gates, growing, overrides })
 }
@@ -261,19 +269,26 @@ impl StatefulSetAdmission {
 
     /// The question about the template with each override, by the place of the override.
     fn trials(&self) -> Vec<(usize, Value)> {
-        let object = &self.judged.object;
-        let Some(template) = object.pointer("/spec/template").filter(|template| template.is_object()) else {
+        if !self.judged.object.pointer("/spec/template").is_some_and(Value::is_object) {
             return Vec::new();
-        };
-        let claims = object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
-        let claims = claims.map_or(&[][..], Vec::as_slice);
-        let with = |change: &Change| {
-            let mut template = template.clone();
-            change.apply(&mut template);
-            Trial::new(&template, claims, false).body()
-        };
-        self.overrides.iter().enumerate().map(|(i, entry)| (i, with(&entry.change))).collect()
+        }
+        self.overrides.iter().enumerate().map(|(i, entry)| (i, self.trial_of(&entry.change))).collect()
     }
+
+    fn trial_of(&self, change: &Change) -> Value {
+        let object = &self.judged.object;
+        let mut template = object.pointer("/spec/template").cloned().unwrap_or_default();
+        change.apply(&mut template);
+        let claims = object.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+        Trial::new(&template, claims.map_or(&[][..], Vec::as_slice), false).body()
+    }
+}
+
+/// What OpenKruise admits may be in the template. An override that brings it is refused: OpenKruise has none.
+fn brings_nothing(tolerated: Vec<Tolerated>, bare: &Value, with: &Value) -> Result<(), Refused> {
+    let brought = tolerated.into_iter().filter(|one| one.value_in(bare) != one.value_in(with));
+    let brought: Vec<_> = brought.map(|Tolerated { field, message, .. }| (field, message)).collect();
+    if brought.is_empty() { Ok(()) } else { Err(Refused::Invalid(brought)) }
 }
 
 /// Decides: all fields that are wrong, or the defaults.

@@ -105,6 +105,7 @@ async fn ask(context: &Context, admission: &UnitedAdmission) -> Answers {
 /// A field has a type that it cannot have.
 pub fn check(gates: &FeatureGates, request: Request) -> Result<UnitedAdmission, Denied> {
     let mut judged = Judged::of(request, rules::judge, |old| rules::judge(old, false))?;
+    judged.keep_selector("UnitedDeployment");
     if let Some(old) = &judged.old {
         rules::unchanged(old, &judged.object, &mut judged.found);
     }
@@ -210,6 +211,11 @@ fn judge_trial(
     };
     match answer {
         Ok(answer) => {
+            let tolerated = answer.tolerated.iter().map(|one| {
+                let warning = template::refused_later(&field(&one.field), &one.message);
+                place.as_ref().map_or(warning.clone(), |place| format!("{place}: with it {warning}"))
+            });
+            found.warnings.extend(tolerated);
             if place.is_none() {
                 let adds = defaults && kind == Some(ChildKind::StatefulSet);
                 let stored = trial.stored(&answer.object, &answer.unknown, adds);

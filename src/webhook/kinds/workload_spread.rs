@@ -30,6 +30,7 @@ use crate::{
         rbac::Rule,
     },
     runtime::{
+        apply::said,
         kruise_configuration as configuration,
         object::{self, Found},
         pod_template::{self, Answer, Refused},
@@ -106,8 +107,10 @@ fn decoded(object: &Value) -> Result<WorkloadSpread, Denied> {
 
 async fn whitelist(context: &Context) -> Result<String, Denied> {
     let text = configuration::text(&context.client, &context.namespace, configuration::SPREAD_TARGETS).await;
-    text.map(Option::unwrap_or_default)
-        .map_err(|error| Denied::internal(format!("the ConfigMap {} could not be read: {error}", configuration::NAME)))
+    text.map(Option::unwrap_or_default).map_err(|error| {
+        let why = said(&error);
+        Denied::internal(format!("the ConfigMap {} could not be read: {why}", configuration::NAME))
+    })
 }
 
 /// What is wrong with an object by itself. What is wrong with the stored one too may stay.
@@ -132,7 +135,8 @@ async fn taken(
     }
     let api: Api<WorkloadSpread> = Api::namespaced(context.client.clone(), &request.namespace);
     let others = api.list(&ListParams::default()).await.map_err(|error| {
-        Denied::internal(format!("the other WorkloadSpreads of the namespace could not be read: {error}"))
+        let why = said(&error);
+        Denied::internal(format!("the other WorkloadSpreads of the namespace could not be read: {why}"))
     })?;
     Ok(taken_by(spread, &others.items))
 }
@@ -175,7 +179,7 @@ async fn try_subsets(
     let target = &spread.spec.target_ref;
     let names = (target.api_version.as_str(), target.kind.as_str(), target.name.as_str());
     let read = object::read(&context.client, &request.namespace, names).await;
-    let read = read.map_err(|error| Refused::Unavailable(format!("the target: {error}")))?;
+    let read = read.map_err(|error| Refused::Unavailable(format!("the target: {}", said(&error))))?;
     if let Some(why) = read.refusal("Kruise's webhook", labels::AGGREGATE_TO_WEBHOOK) {
         let warning =
             format!("spec.subsets: the patches are not checked against {} {:?}: {why}", target.kind, target.name);
@@ -279,6 +283,11 @@ async fn ask(
                     format!("{field}: unknown field \"{named}\": this API server will not give it to Pods")
                 });
                 warnings.extend(unknown);
+                let tolerated = answer.tolerated.iter();
+                warnings.extend(
+                    tolerated
+                        .map(|one| format!("{field}: with it {}", template::refused_later(&one.field, &one.message))),
+                );
                 warnings.extend(answer.warnings.iter().map(|warning| format!("{field}: {warning}")));
             }
             Err(Refused::Invalid(fields)) => causes.extend(fields.into_iter().map(|(named, message)| Cause {

@@ -194,9 +194,8 @@ async fn read(shared: &Shared, request: Request) -> Result<(Review, Option<Owned
         .map_err(IntoResponse::into_response)?;
     match Review::decode(&body) {
         Ok(review) => Ok((review, place)),
-        Err(error @ ReviewError::Name { .. }) => {
-            tracing::info!(error = error.to_string(), "a review with a bad name was refused");
-            let ReviewError::Name { answer, .. } = error else { return Err(bad(error.to_string())) };
+        Err(ReviewError::Answered { why, answer }) => {
+            tracing::info!(%why, "a review was answered before anybody looked at it");
             Err(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer.to_string())
                 .into_response())
         }

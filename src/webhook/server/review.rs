@@ -7,13 +7,18 @@
 //! before any handler sees them: those of the request, and those in the metadata of its objects, which have to agree.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
-use crate::k8s::name::{BadName, Namespace, ObjectName, WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain};
+use crate::{
+    api::{apps, policy},
+    k8s::{
+        bounded_json::{self, MOST_PARTS},
+        name::{BadName, Namespace, ObjectName, WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain},
+    },
+};
 
 /// The call of the API server. Its names are valid.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(try_from = "Wire")]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Repeated in the answer.
     pub uid: String,
@@ -80,8 +85,51 @@ struct Wire {
     name: String,
     user_info: UserInfo,
     dry_run: bool,
-    object: Value,
-    old_object: Value,
+    object: Option<Box<RawValue>>,
+    old_object: Option<Box<RawValue>>,
+}
+
+/// An object of a request.
+enum Part {
+    /// There is none.
+    None,
+    Read(Value),
+    /// It would grow out of proportion: its head, and why.
+    TooLarge(Value, serde_json::Error),
+}
+
+impl Part {
+    fn read(text: Option<&RawValue>, most: usize) -> Self {
+        let Some(text) = text.map(RawValue::get).filter(|text| *text != "null") else { return Self::None };
+        match bounded_json::read_within(text, most) {
+            Ok(object) => Self::Read(object),
+            Err(why) => Self::TooLarge(bounded_json::head(text), why),
+        }
+    }
+
+    /// What there is of it.
+    fn object(self) -> Value {
+        match self {
+            Self::None => Value::Null,
+            Self::Read(object) | Self::TooLarge(object, _) => object,
+        }
+    }
+}
+
+/// What is decided about a request before anybody looks at it, from the objects' sizes. A call that fails would let a write pass,
+/// so that whoever pads an object could get around every rule.
+///
+/// - An object that is made too large is refused.
+/// - One that was too large before may be changed and, by its head, be judged and deleted: whoever mends it or takes its finalizer
+///   off does no harm, and nothing is known to compare it with.
+fn by_size(object: &Part, old: &Part) -> Option<Decision> {
+    match (object, old) {
+        (Part::TooLarge(..), Part::TooLarge(..)) => Some(Ok(Admitted::unchanged())),
+        (Part::TooLarge(_, why), _) => {
+            Some(Err(Denied::bad_request(format!("the object would take too much memory: {why}"))))
+        }
+        _ => None,
+    }
 }
 
 /// A name in a request that cannot be one.
@@ -142,15 +190,14 @@ fn check_metadata(at: &str, object: &Value, name: &str, namespace: &str) -> Resu
     Ok(())
 }
 
-impl TryFrom<Wire> for Request {
-    type Error = NameError;
-
-    fn try_from(wire: Wire) -> Result<Self, NameError> {
+impl Request {
+    /// The request, and what is decided already.
+    fn of(wire: Wire) -> Result<(Self, Option<Decision>), NameError> {
         let bad = |field: &str| {
             let field = field.to_owned();
             |error| NameError::Bad { field, error }
         };
-        let Wire { uid, operation, resource, kind, sub_resource, user_info, dry_run, object, old_object, .. } = wire;
+        let Wire { uid, operation, resource, kind, sub_resource, user_info, dry_run, .. } = wire;
         let namespace = Namespace::parse(&wire.namespace).map_err(bad("namespace"))?;
         let name = ObjectName::parse(&wire.name).map_err(bad("name"))?;
         let Resource { group, version, resource: plural } = &resource;
@@ -165,9 +212,18 @@ impl TryFrom<Wire> for Request {
                 return Err(bad(field)(BadName::new(text, want)));
             }
         }
+        let most =
+            if [apps::GROUP, policy::GROUP].contains(&group.as_str()) { MOST_PARTS } else { MOST_PARTS_OF_OTHERS };
+        let (object, old) = (Part::read(wire.object.as_deref(), most), Part::read(wire.old_object.as_deref(), most));
+        let decided = by_size(&object, &old);
+        // Compared with itself, an object that is mended is judged by itself.
+        let (is_update, mends) =
+            (operation == "UPDATE", matches!((&object, &old), (Part::Read(_), Part::TooLarge(..))));
+        let object = object.object();
+        let old_object = if is_update && mends { object.clone() } else { old.object() };
         check_metadata("object", &object, &name, &namespace)?;
         check_metadata("oldObject", &old_object, &name, &namespace)?;
-        Ok(Self {
+        let request = Self {
             uid,
             operation,
             resource,
@@ -179,7 +235,15 @@ impl TryFrom<Wire> for Request {
             dry_run,
             object,
             old_object,
-        })
+        };
+        Ok((request, decided))
+    }
+}
+
+#[cfg(test)]
+impl<'de> Deserialize<'de> for Request {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::of(Wire::deserialize(deserializer)?).map(|(request, _)| request).map_err(serde::de::Error::custom)
     }
 }
 
@@ -211,17 +275,15 @@ pub enum ReviewError {
         /// Its `kind`.
         kind: String,
     },
-    /// A body that would grow out of proportion in memory.
-    #[error("the body has more than {MAX_VALUES} values")]
-    TooManyValues,
     /// The review cannot be answered: its uid would be repeated in the answer and in logs.
     #[error("request.uid: {0}")]
     Uid(BadName),
-    /// A name that is none. The answer says so in the API server's words, so that a user sees it.
-    #[error("{error}")]
-    Name {
-        /// Which, and why.
-        error: NameError,
+    /// It is answered already: a name is none, or an object is too large. The answer says so in the API server's words, so that a
+    /// user sees it.
+    #[error("{why}")]
+    Answered {
+        /// Why.
+        why: String,
         /// The answer.
         answer: Value,
     },
@@ -234,9 +296,8 @@ pub enum ReviewError {
 pub const MAX_MESSAGE: usize = 2048;
 /// The longest uid, name and namespace, in bytes: what names of objects are limited to.
 const MAX_NAME: usize = 253;
-/// The most values in a body, counted by what separates them. In memory a value is up to fifty times as large as on the
-/// wire; the largest objects that an API server stores have some ten thousand.
-const MAX_VALUES: usize = 100_000;
+/// The largest objects of others, in the measure of [`MOST_PARTS`]: definitions of custom resources of a megabyte have two thirds.
+const MOST_PARTS_OF_OTHERS: usize = 400_000;
 
 /// The most fields that one refusal names. There may be thousands, and a user mends them a few at a time.
 const MAX_CAUSES: usize = 20;
@@ -349,9 +410,6 @@ impl Review {
             #[serde(default)]
             request: Option<Wire>,
         }
-        if body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() > MAX_VALUES {
-            return Err(ReviewError::TooManyValues);
-        }
         let Envelope { api_version, kind, request } = serde_json::from_slice(body)?;
         let known = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"].contains(&api_version.as_str());
         if !known || kind != "AdmissionReview" {
@@ -362,12 +420,23 @@ impl Review {
             return Err(ReviewError::Uid(BadName::new(&request.uid, WANT_UID)));
         }
         let uid = request.uid.clone();
-        match Request::try_from(request) {
-            Ok(request) => Ok(Self { api_version, request }),
+        let answered = |request: Request, why: String, decision: Decision| {
+            let answer = Self { api_version: api_version.clone(), request }.answer(&decision);
+            Err(ReviewError::Answered { why, answer })
+        };
+        match Request::of(request) {
+            Ok((request, None)) => Ok(Self { api_version, request }),
+            Ok((request, Some(Ok(admitted)))) => {
+                let why = format!("{} was too large before", request.name);
+                answered(request, why, Ok(admitted))
+            }
+            Ok((request, Some(Err(denied)))) => {
+                let why = denied.message.clone();
+                answered(request, why, Err(denied))
+            }
             Err(error) => {
-                let nameless = Self { api_version, request: Request { uid, ..Request::default() } };
-                let answer = nameless.answer(&Err(Denied::bad_request(error.to_string())));
-                Err(ReviewError::Name { error, answer })
+                let nameless = Request { uid, ..Request::default() };
+                answered(nameless, error.to_string(), Err(Denied::bad_request(error.to_string())))
             }
         }
     }
@@ -451,6 +520,43 @@ mod tests {
                 json!({"apiVersion": version, "kind": "AdmissionReview", "response": {"uid": "u", "allowed": true}})
             );
         }
+    }
+
+    /// Whoever pads an object must not get around a rule: a call that fails lets the write pass.
+    #[test]
+    fn objects_that_are_too_large_are_answered_and_those_that_were_before_may_be_mended_and_deleted() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let object = |spec: &str| format!(r#"{{"metadata":{{"name":"a","labels":{{"b":"c"}}}},"spec":{spec}}}"#);
+        let many = format!("[{}0]", "0,".repeat(MOST_PARTS));
+        let decoded = |group: &str, operation: &str, object: &str, old: &str| {
+            let body = format!(
+                r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"{operation}",
+                "name":"a","resource":{{"group":"{group}"}},"object":{object},"oldObject":{old}}}}}"#
+            );
+            match Review::decode(body.as_bytes()) {
+                Ok(review) => Ok((review.request.object, review.request.old_object)),
+                Err(ReviewError::Answered { answer, .. }) => Err(answer["response"].clone()),
+                Err(other) => panic!("{other}"),
+            }
+        };
+        let (good, too_deep, too_many) = (object("7"), object(&deep), object(&many));
+        for (bad, why) in [(&too_deep, "it is nested deeper than 100 levels"), (&too_many, "it has too many values")] {
+            for (operation, old) in [("CREATE", "null"), ("UPDATE", &good)] {
+                let refused = decoded("apps.kruise.io", operation, bad, old).unwrap_err();
+                let message = refused["status"]["message"].as_str().unwrap();
+                assert!(message.starts_with(&format!("the object would take too much memory: {why}")), "{message}");
+                assert_eq!((&refused["allowed"], &refused["uid"]), (&json!(false), &json!("u")));
+            }
+            let kept = decoded("apps.kruise.io", "UPDATE", bad, bad).unwrap_err();
+            assert_eq!(kept["allowed"], true, "its finalizers can be taken off");
+            let (mended, old) = decoded("apps.kruise.io", "UPDATE", &good, bad).unwrap();
+            assert_eq!((&mended["spec"], &old), (&json!(7), &mended));
+            let (none, old) = decoded("apps.kruise.io", "DELETE", "null", bad).unwrap();
+            assert_eq!((none, &old["metadata"]["labels"]["b"], &old["spec"]), (Value::Null, &json!("c"), &Value::Null));
+        }
+        assert!(decoded("apiextensions.k8s.io", "CREATE", &too_many, "null").is_ok(), "definitions are larger");
+        let managed = format!(r#"{{"metadata":{{"name":"a","managedFields":{deep}}}}}"#);
+        assert_eq!(decoded("", "CREATE", &managed, "null").unwrap().0, json!({"metadata": {"name": "a"}}));
     }
 
     #[test]
@@ -559,11 +665,11 @@ mod tests {
             (json!({"oldObject": {"metadata": {"namespace": "other"}}}), "oldObject.metadata.namespace: "),
             (json!({"oldObject": {"metadata": {"name": "?"}}}), "oldObject.metadata.name: "),
         ] {
-            let Err(ReviewError::Name { error, answer }) = decoded(bad.clone()) else { panic!("{bad} was taken") };
+            let Err(ReviewError::Answered { why, answer }) = decoded(bad.clone()) else { panic!("{bad} was taken") };
             let status = &answer["response"]["status"];
             assert_eq!((&answer["response"]["allowed"], &status["code"]), (&json!(false), &json!(400)), "{bad}");
             assert!(status["message"].as_str().unwrap().starts_with(&format!("request.{field}")), "{status}");
-            assert!(error.to_string().len() < 1000);
+            assert!(why.len() < 1000);
         }
         for bad in ["", "a b", "ü", &"u".repeat(254)] {
             let error = decoded(json!({"uid": bad})).unwrap_err();

@@ -7,7 +7,7 @@ use kube::Client;
 
 use crate::{
     domain::kinds::sidecar_set::inject::ApiServer,
-    runtime::{client::check_version, clock, lock},
+    runtime::{apply::said, client::check_version, clock, lock},
 };
 
 /// Between two questions.
@@ -60,7 +60,7 @@ impl Server {
         let answer = tokio::time::timeout(LIMIT, self.client.apiserver_version()).await;
         let version = match answer {
             Ok(Ok(info)) => check_version(&info).map_err(|error| error.to_string()),
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => Err(said(&error)),
             Err(_) => Err(format!("no answer within {} s", LIMIT.as_secs())),
         };
         match version {

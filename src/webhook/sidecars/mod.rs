@@ -37,6 +37,7 @@ use crate::{
     },
     k8s::{name, pod::Labels, rbac::Rule},
     runtime::{
+        apply::said,
         clock, lock,
         metrics::Metrics,
         watches::{self, Change, ObjectKey, Store},
@@ -549,7 +550,7 @@ impl Sidecars {
                 Some(view) => Ok(view.labels),
                 None => Err(LookUpError("it does not exist".into())),
             },
-            Ok(Err(error)) => Err(LookUpError(error.to_string())),
+            Ok(Err(error)) => Err(LookUpError(said(&error))),
             Err(_) => Err(LookUpError(format!("no answer within {} s", LIMIT.as_secs()))),
         }
     }

@@ -27,6 +27,7 @@ use crate::{
         path,
     },
     runtime::{
+        apply::said,
         clock, lock,
         watches::{self, Store},
     },
@@ -155,7 +156,7 @@ impl Pinned {
             match tokio::time::timeout(LIMIT, list).await {
                 Ok(Ok(Some(newest))) => restored(set, &newest).map(Arc::new).ok_or(PinError::Foreign(what.clone())),
                 Ok(Ok(None)) => Err(PinError::None(what.clone())),
-                Ok(Err(error)) => Err(PinError::Read(what.clone(), error.to_string())),
+                Ok(Err(error)) => Err(PinError::Read(what.clone(), said(&error))),
                 Err(_) => Err(late(what.clone())),
             }
         };
@@ -205,7 +206,7 @@ impl Pinned {
         let answer = match tokio::time::timeout(LIMIT, self.read(&key.1)).await {
             Ok(Ok(Some(object))) => restored(set, &object).map(Arc::new).ok_or(PinError::Foreign(what)),
             Ok(Ok(None)) => Err(PinError::None(what)),
-            Ok(Err(error)) => Err(PinError::Read(what, error.to_string())),
+            Ok(Err(error)) => Err(PinError::Read(what, said(&error))),
             Err(_) => Err(PinError::Read(what, format!("no answer within {} s", LIMIT.as_secs()))),
         };
         let mut known = lock(&self.known);

@@ -12,7 +12,11 @@ use super::{
     LIMIT,
     known::{RawSidecarSet, WireSidecarSet},
 };
-use crate::runtime::{apply::code, lock, watches::Store};
+use crate::runtime::{
+    apply::{code, said},
+    lock,
+    watches::Store,
+};
 
 /// Between two questions.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -39,9 +43,7 @@ pub(super) async fn follow(all: &Api<RawSidecarSet>, store: &Store<WireSidecarSe
         let now = match tokio::time::timeout(LIMIT, all.list(&one)).await {
             Ok(Ok(_)) => NotRead::Reading,
             Ok(Err(error)) if code(&error) == Some(404) => NotRead::NotInstalled,
-            // The message alone: people read it.
-            Ok(Err(kube::Error::Api(status))) => NotRead::Refused(status.message.as_str().into()),
-            Ok(Err(error)) => NotRead::Refused(error.to_string().into()),
+            Ok(Err(error)) => NotRead::Refused(said(&error).into()),
             Err(_) => NotRead::Refused(format!("no answer within {} s", LIMIT.as_secs()).into()),
         };
         let before = std::mem::replace(&mut *lock(why), now.clone());

@@ -22,6 +22,7 @@ use crate::{
     },
     k8s::invalid::Invalid,
     runtime::{
+        apply::said,
         clock, kruise_configuration as configuration,
         object::{self, Found},
     },
@@ -59,7 +60,8 @@ impl Spreads {
             let is_set = TargetKind::of(top.group(), &top.kind) == TargetKind::ReplicaSet;
             let next = if is_set && (has_custom || may_be_of_deployment(&top.name)) {
                 let read = self.replica_sets.of(&self.client, namespace, &top.name, &top.uid).await;
-                let owner = read.map_err(|error| Unplaced::ApiServer(format!("ReplicaSet {}: {error}", top.name)))?;
+                let failed = |error| Unplaced::ApiServer(format!("ReplicaSet {}: {}", top.name, said(&error)));
+                let owner = read.map_err(failed)?;
                 owner.map(|owner| Above {
                     api_version: owner.api_version,
                     kind: owner.kind,
@@ -94,7 +96,7 @@ impl Spreads {
         }
         let text = configuration::text(&self.client, &self.own_namespace, configuration::SPREAD_TARGETS).await;
         let text = text.map_err(|error| {
-            Unplaced::ApiServer(format!("the ConfigMap {} could not be read: {error}", configuration::NAME))
+            Unplaced::ApiServer(format!("the ConfigMap {} could not be read: {}", configuration::NAME, said(&error)))
         })?;
         let text: Arc<str> = text.unwrap_or_default().into();
         *known = Some((now, text.clone()));
@@ -105,7 +107,7 @@ impl Spreads {
     async fn read(&self, namespace: &str, names: (&str, &str, &str)) -> Result<Option<Value>, Unplaced> {
         let (_, kind, name) = names;
         let failed = |why: &str| Unplaced::ApiServer(format!("{kind} {name:?} could not be read: {why}"));
-        let read = object::read(&self.client, namespace, names).await.map_err(|error| failed(&error.to_string()))?;
+        let read = object::read(&self.client, namespace, names).await.map_err(|error| failed(&said(&error)))?;
         if let Some(why) = read.refusal("Kruise's webhook", labels::AGGREGATE_TO_WEBHOOK) {
             return Err(failed(&why));
         }

@@ -24,7 +24,7 @@ use crate::{
     },
     k8s::invalid::Invalid,
     runtime::{
-        apply::{code, is_refusal, patch_status},
+        apply::{code, is_refusal, patch_status, said},
         clock,
         watches::ObjectKey,
     },
@@ -263,7 +263,7 @@ impl Spreads {
                 Some(409) => return Ok(SpreadWrite::Outdated { only_added: added.is_some() }),
                 // A test of the patch fails, or the map is gone.
                 Some(422) if added.is_some() => return Ok(SpreadWrite::Outdated { only_added: true }),
-                _ => return Err(Unplaced::ApiServer(format!("its status could not be written: {error}"))),
+                _ => return Err(Unplaced::ApiServer(format!("its status could not be written: {}", said(&error)))),
             },
         };
         self.have(&newer, begun);
@@ -427,7 +427,7 @@ impl Spreads {
     pub(super) async fn reread(&self, key: &ObjectKey) -> Result<Option<Arc<WorkloadSpread>>, Unplaced> {
         let (api, begun) = (Api::namespaced(self.client.clone(), &key.namespace), Instant::now());
         let read = api.get_opt(&key.name).await;
-        let read = read.map_err(|error| Unplaced::ApiServer(format!("it could not be read: {error}")))?;
+        let read = read.map_err(|error| Unplaced::ApiServer(format!("it could not be read: {}", said(&error))))?;
         if let Some(fresh) = &read {
             self.have(fresh, begun);
         }

@@ -129,7 +129,9 @@ fn names_are_limited_only_where_a_kind_says_so() {
     let limit = Some((10, ", because"));
     assert_eq!(of(json!({"name": "a".repeat(11)}), None), Findings::default());
     let long = of(json!({"name": "a".repeat(11)}), limit);
-    assert!(long.causes[0].message.ends_with("makes a name of 11 characters; want up to 10, because"), "{long:?}");
-    assert_eq!(fields(&of(json!({"generateName": "abcdefg-"}), limit)).0, ["metadata.generateName"]);
+    assert!(long.causes[0].message.ends_with(" has 11 characters; want up to 10, because"), "{long:?}");
+    let base = of(json!({"generateName": "abcdefg-"}), limit);
+    assert_eq!(fields(&base).0, ["metadata.generateName"]);
+    assert_eq!(base.causes[0].message, "\"abcdefg-\" makes a name of 13 characters; want up to 10, because");
     assert_eq!(fields(&of(json!({"name": "A"}), None)).0, ["metadata.name"]);
 }

@@ -331,7 +331,8 @@ impl History {
 
     async fn reconcile(&mut self, key: ObjectKey) -> String {
         let (before, now) = (SlotJob::all(&self.objects()), self.now());
-        let cron = self.controller.crons.get(&key).filter(|cron| !cron.is_deleting());
+        let held = self.controller.crons.get(&key);
+        let cron = held.as_ref().map(|held| held.open().unwrap()).filter(|cron| !cron.is_deleting());
         let known = cron.as_ref().and_then(|cron| {
             let at = (cron.metadata.uid.clone()?, cron.metadata.generation?);
             self.all.get(&at).map(|wanted| (at.0.clone(), wanted.clone()))
@@ -339,8 +340,8 @@ impl History {
         let created = cron.as_ref().and_then(|cron| cron.metadata.creation_timestamp.as_ref());
         let created = created.map_or(0, |time| time.0.as_second());
         let children = cron.as_ref().map(|cron| self.controller.children(cron)).unwrap_or_default();
-        let next = match &cron {
-            Some(cron) => self.controller.pass(cron, &TimeZone::UTC, now).await,
+        let next = match held.filter(|_| cron.is_some()) {
+            Some(held) => self.controller.pass(&held, &TimeZone::UTC, now).await,
             None => Ok(Requeue::Await),
         };
         forget_deleted(&self.controller.memories, &self.controller.crons, &key);

@@ -354,7 +354,8 @@ impl History {
     }
 
     async fn reconcile(&mut self, key: ObjectKey) -> String {
-        let job = self.controller.jobs.get(&key).filter(|job| job.metadata.deletion_timestamp.is_none());
+        let job = self.controller.jobs.get(&key).map(|held| held.open().unwrap());
+        let job = job.filter(|job| job.metadata.deletion_timestamp.is_none());
         let job = job.and_then(|job| {
             let at = (job.metadata.uid.clone()?, job.metadata.generation?);
             let wanted = self.all.get(&at)?.clone();

@@ -266,13 +266,13 @@ async fn after_a_refusal_what_else_is_waited_for_does_not_wait_for_the_back_off(
 async fn a_claim_that_cannot_be_dropped_keeps_no_other_and_one_that_is_gone_is_no_change() {
     let world = World::new();
     world.put_clone_set(json!({"scaleStrategy": {"disablePVCReuse": true}}));
-    let set = world.controller.clone_sets.get(&ObjectKey::new("ns", "web")).unwrap();
+    let job = world.job();
     let base = "/api/v1/namespaces/ns/persistentvolumeclaims";
     let put = |name: &str, is_there: bool| {
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "namespace": "ns",
             "uid": name, "resourceVersion": "1", "labels": {labels::INSTANCE_ID: name},
             "ownerReferences": [{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web",
-                "uid": uid_of(&set), "controller": true}]}});
+                "uid": job.owner.uid, "controller": true}]}});
         if is_there {
             lock(&world.server).objects.insert(format!("{base}/{name}"), claim.clone());
         }
@@ -283,9 +283,8 @@ async fn a_claim_that_cannot_be_dropped_keeps_no_other_and_one_that_is_gone_is_n
         "metadata": {"name": "p", "namespace": "ns", "uid": "p", "resourceVersion": "1", "deletionTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"app": "web", labels::INSTANCE_ID: "ending"}}});
     pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet",
-        "name": "web", "uid": uid_of(&set), "controller": true}]);
+        "name": "web", "uid": job.owner.uid, "controller": true}]);
     world.controller.context.pods.upsert(serde_json::from_value(pod).unwrap());
-    let job = CloneSetJob::of(set.clone());
     let drop = || async { world.controller.drop_claims(&job, &world.controller.see(&job)).await };
     for gone in ["gone", "ending"] {
         put(gone, false);

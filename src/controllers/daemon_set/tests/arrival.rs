@@ -69,9 +69,10 @@ async fn a_node_that_comes_gets_no_pod_while_a_built_in_daemon_set_selects_the_s
 async fn a_pass_that_looked_before_a_node_was_served_makes_no_second_pod() {
     let world = on_a_hundred_nodes(json!({})).await;
     world.node("new", json!({}));
-    let set = world.controller.sets.get(&ObjectKey::new("ns", "agent")).unwrap();
-    let spec = world.controller.spec(&ObjectKey::new("ns", "agent"), &set).unwrap();
-    let job = Job { key: ObjectKey::new("ns", "agent"), owner: OwnerRef::of(set.as_ref()), set, spec };
+    let held = world.controller.sets.get(&ObjectKey::new("ns", "agent")).unwrap();
+    let set = Arc::new(held.open().unwrap());
+    let spec = Arc::new(Spec::of(&set).unwrap());
+    let job = Job { key: ObjectKey::new("ns", "agent"), owner: OwnerRef::of(set.as_ref()), held, set, spec };
     let resolved = world.controller.resolve(&job).await.unwrap();
     let seen = world.controller.see(&job, &resolved);
     world.controller.node_arrives(&key("new")).await.unwrap();

@@ -170,7 +170,7 @@ async fn while_revisions_cannot_be_read_or_made_surplus_pods_go_and_none_is_made
         let status = world.status();
         let ready = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("RevisionUnknown")));
-        assert!(world.condition("Reconciling").unwrap().contains("Test"), "{status}");
+        assert!(world.condition("Reconciling").unwrap().contains("found out: test"), "{status}");
         for field in ["observedGeneration", "currentRevision", "updateRevision", "replicas"] {
             assert_eq!(status[field], before[field], "{field}");
         }

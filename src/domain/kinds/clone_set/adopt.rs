@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::make;
 use crate::{
     api::{apps::clone_set::CloneSet, labels},
@@ -21,11 +23,16 @@ pub struct Adoption<'a> {
 }
 
 impl<'a> Adoption<'a> {
+    /// Whether a CloneSet with this metadata asks for it.
+    pub fn is_wanted(metadata: &ObjectMeta) -> bool {
+        let wanted = metadata.annotations.as_ref().and_then(|all| all.get(labels::ADOPT_ORPHANS));
+        wanted.is_some_and(|wanted| wanted == "true") && metadata.deletion_timestamp.is_none()
+    }
+
     /// None: the CloneSet adopts nothing.
     pub fn of(clone_set: &'a CloneSet) -> Option<Self> {
         let metadata = &clone_set.metadata;
-        let wanted = metadata.annotations.as_ref()?.get(labels::ADOPT_ORPHANS)?;
-        if wanted != "true" || metadata.deletion_timestamp.is_some() {
+        if !Self::is_wanted(metadata) {
             return None;
         }
         // Without a selector nobody could say which Pods are meant.

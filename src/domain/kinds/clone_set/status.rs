@@ -126,8 +126,13 @@ fn how_far(spec: &Spec, status: &CloneSetStatus, outcome: &Outcome) -> Progress 
     }
     let replicas = spec.replicas;
     let (updated, expected) = (status.updated_available_replicas, status.expected_updated_replicas);
-    if status.replicas != replicas || status.available_replicas != replicas {
+    if status.available_replicas < replicas {
         return waiting("Progressing", format!("{} of {replicas} Pods are available", status.available_replicas));
+    }
+    // Beyond replicas are Pods of a surge, while others are still to be updated, or those that go.
+    let is_updating = updated < expected && !spec.is_paused && spec.update_type != UpdateType::OnDelete;
+    if status.replicas > replicas && !is_updating {
+        return waiting("Progressing", format!("{} Pods exist, {replicas} are wanted", status.replicas));
     }
     if updated == replicas {
         Progress::Available
@@ -418,17 +423,30 @@ mod tests {
         for (spec, pods, outcome, wanted) in [
             (&plain, vec![&new, &new], &none, "Ready Available All Pods are updated and available"),
             (&plain, vec![&new, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
-            (&plain, vec![&new, &new, &new], &none, "Reconciling Progressing 3 of 2 Pods are available"),
+            (&plain, vec![&new, &new, &new], &none, "Reconciling Progressing 3 Pods exist, 2 are wanted"),
+            (&plain, vec![&old, &old, &new], &none, "Reconciling Progressing 1 of 2 Pods are updated and available"),
+            (&plain, vec![&old, &old, &down], &none, "Reconciling Progressing 0 of 2 Pods are updated and available"),
+            (&plain, vec![&old, &down, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
+            (&plain, vec![&old, &new, &new], &none, "Reconciling Progressing 3 Pods exist, 2 are wanted"),
             (&plain, vec![&old, &new], &none, "Reconciling Progressing 1 of 2 Pods are updated and available"),
             (&plain, vec![&new, &new], &failed, "Reconciling FailedScale quota"),
             (&plain, vec![&old, &new], &kept, "Reconciling WaitsForBudget Pod a stays"),
             (&plain, vec![&old, &old], &impossible, "Stalled SpecCannotBeApplied not in place"),
             (&partition, vec![&old, &new], &none, "Ready Partition the partition keeps Pods on the current revision"),
             (&partition, vec![&old, &old], &none, "Reconciling Progressing 0 of 1 Pods are updated and available"),
+            (
+                &partition,
+                vec![&old, &old, &old],
+                &none,
+                "Reconciling Progressing 0 of 1 Pods are updated and available",
+            ),
+            (&partition, vec![&old, &old, &new], &none, "Reconciling Progressing 3 Pods exist, 2 are wanted"),
             (&paused, vec![&old, &old], &none, "Ready Paused the update is paused"),
             (&paused, vec![&old, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
+            (&paused, vec![&old, &old, &new], &none, "Reconciling Progressing 3 Pods exist, 2 are wanted"),
             (&on_delete, vec![&old, &old], &none, "Ready OnDelete Pods are updated when they are deleted"),
             (&on_delete, vec![&old, &new], &none, "Ready OnDelete Pods are updated when they are deleted"),
+            (&on_delete, vec![&old, &old, &new], &none, "Reconciling Progressing 3 Pods exist, 2 are wanted"),
             (&on_delete, vec![&new, &new], &none, "Ready Available All Pods are updated and available"),
             (&on_delete, vec![&old, &down], &none, "Reconciling Progressing 1 of 2 Pods are available"),
         ] {

@@ -56,12 +56,21 @@ mod tests {
                     "containerRecreateStates": [{"name": "a", "phase": "Failed", "message": "no such container"}]}),
                 [STALLED, "Failed", "container a: no such container; recreated: none"],
             ),
+            (
+                json!({"phase": "Completed", "containerRecreateStates": [
+                    {"name": "a", "phase": "Succeeded"},
+                    {"name": "b", "phase": "Failed", "message": "no such container"}]}),
+                [STALLED, "Failed", "container b: no such container; recreated: a"],
+            ),
         ] {
             let status: ContainerRecreateRequestStatus = serde_json::from_value(status).unwrap();
             let written = with_kstatus(&request, &status, Timestamp::UNIX_EPOCH);
             let mut conditions = written.conditions.iter().filter(|condition| condition.status == "True");
             let condition = conditions.next().unwrap();
             assert_eq!([&*condition.type_, &condition.reason, &condition.message], wanted);
+            // The columns of `kubectl get` read this one.
+            let ready = written.conditions.iter().find(|condition| condition.type_ == READY).unwrap();
+            assert_eq!([&ready.reason, &ready.message], wanted[1..]);
             assert_eq!(conditions.next(), None);
             assert_eq!(written.observed_generation, Some(1));
         }

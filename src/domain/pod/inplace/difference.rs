@@ -29,6 +29,12 @@ pub enum NotInPlace {
     /// A field that cannot be changed while a Pod lives: its path in the template.
     #[error("{0} differs")]
     Differs(String),
+    /// The same, of a field that the old template does not have.
+    #[error("{0} was added")]
+    Added(String),
+    /// The same, of a field that the new template does not have.
+    #[error("{0} was removed")]
+    Removed(String),
     /// A container, by its index.
     #[error("template.spec.containers[{0}] has no name")]
     NoName(usize),
@@ -61,6 +67,20 @@ pub enum NotInPlace {
     UnknownOverride,
 }
 
+impl NotInPlace {
+    /// The path of a field, which begins with `template`, and what is wrong with it. None: it is not about a field.
+    pub fn place(&self) -> Option<(String, &'static str)> {
+        match self {
+            Self::Differs(path) => Some((path.clone(), "was changed")),
+            Self::Added(path) => Some((path.clone(), "was added")),
+            Self::Removed(path) => Some((path.clone(), "was removed")),
+            Self::NoName(i) => Some((format!("template.spec.containers[{i}]"), "has no name")),
+            Self::NoImage(i) => Some((format!("template.spec.containers[{i}]"), "has no image")),
+            _ => None,
+        }
+    }
+}
+
 /// What has to change to get from one template to the other, or why that cannot be done in place.
 ///
 /// # Errors
@@ -71,7 +91,11 @@ pub fn spec_between(old: &Value, new: &Value, revision: &str, allowed: Allowed) 
     let part = |template: &Value, key: &str| template.get(key).cloned().unwrap_or(Value::Null);
     for key in old.as_object().into_iter().chain(new.as_object()).flat_map(Map::keys) {
         if key != "metadata" && key != "spec" && key != "$patch" && old.get(key) != new.get(key) {
-            return Err(NotInPlace::Differs(format!("template.{key}")));
+            return Err(match (old.get(key), new.get(key)) {
+                (None, _) => NotInPlace::Added(format!("template.{key}")),
+                (_, None) => NotInPlace::Removed(format!("template.{key}")),
+                _ => NotInPlace::Differs(format!("template.{key}")),
+            });
         }
     }
     let (old_spec, new_spec) = (part(old, "spec"), part(new, "spec"));
@@ -134,6 +158,8 @@ fn of_containers(old: &Value, new: &Value, allowed: Allowed) -> Result<OfContain
             resize::note(found.resources.entry(*i).or_default(), kind, resource, &amount);
             Ok(())
         }
+        [path @ .., At::Added] => Err(NotInPlace::Added(format!("template.spec{}", text_of(path)))),
+        [path @ .., At::Removed] => Err(NotInPlace::Removed(format!("template.spec{}", text_of(path)))),
         path => Err(NotInPlace::Differs(format!("template.spec{}", text_of(path)))),
     })?;
     Ok(found)
@@ -149,6 +175,10 @@ pub(super) fn of_readable_length(spec: UpdateSpec) -> Result<UpdateSpec, NotInPl
 enum At<'a> {
     Key(&'a str),
     Index(usize),
+    /// Behind the place of something that was not there.
+    Added,
+    /// Behind the place of something that is gone.
+    Removed,
 }
 
 fn text_of(path: &[At<'_>]) -> String {
@@ -156,6 +186,7 @@ fn text_of(path: &[At<'_>]) -> String {
         .map(|step| match step {
             At::Key(key) => format!(".{key}"),
             At::Index(i) => format!("[{i}]"),
+            At::Added | At::Removed => String::new(),
         })
         .collect()
 }
@@ -177,7 +208,7 @@ fn differences<'a>(
                     (Some(a), Some(b)) => differences(a, b, path, found)?,
                     // Added or removed: its own kind of place, so that only a replacement looks like one.
                     (_, value) => {
-                        path.push(At::Key(if value.is_some() { "(added)" } else { "(removed)" }));
+                        path.push(if value.is_some() { At::Added } else { At::Removed });
                         found(path, value)?;
                         path.pop();
                     }

@@ -8,7 +8,7 @@ use crate::{
         kinds::{daemon_set::spec::nodes_kept_old, sidecar_set::spec::Spec},
         workload::{
             rollout::kept_old,
-            status::{AVAILABLE, PARTITION, SELECTOR},
+            status::{AVAILABLE, ON_DELETE, PARTITION, SELECTOR},
         },
     },
     k8s::int_or_percent::IntOrPercent,
@@ -30,18 +30,26 @@ pub(super) struct Figures {
     pub(super) surplus: i64,
     /// The revision that Pods are updated to.
     pub(super) revision: String,
-    /// What holds it, if it does not continue by itself.
+    /// What holds it for now.
     pub(super) held: Option<String>,
+    /// Why it does not continue until somebody deletes Pods, or changes the spec.
+    pub(super) left: Option<String>,
 }
 
-fn held_by_type(object: &Value) -> Option<String> {
-    let is_on_delete = object.text("/spec/updateStrategy/type") == SetUpdateType::OnDelete.as_str();
-    is_on_delete.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
+fn is_on_delete(object: &Value) -> bool {
+    object.text("/spec/updateStrategy/type") == SetUpdateType::OnDelete.as_str()
+}
+
+/// `old`: how many Pods of other revisions there are. Where there is none, as at the first start, new ones are on their way.
+fn left_to_deletions(object: &Value, old: i64) -> Option<String> {
+    let says_so = object.true_condition("Ready").is_some_and(|ready| ready.text("/reason") == ON_DELETE);
+    let is_left = is_on_delete(object) && (says_so || old > 0);
+    is_left.then(|| "updateStrategy.type is OnDelete: a Pod is updated when somebody deletes it".to_owned())
 }
 
 /// How many of `whole` Pods the partition does not keep on an older revision.
 fn without_kept(object: &Value, whole: i64, kept_old: impl Fn(IntOrPercent, i32) -> i32) -> i64 {
-    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition");
+    let partition = object.pointer("/spec/updateStrategy/rollingUpdate/partition").filter(|_| !is_on_delete(object));
     let partition = partition.and_then(|partition| IntOrPercent::parse(partition).ok());
     let number = i32::try_from(whole).unwrap_or(i32::MAX);
     (whole - partition.map_or(0, |partition| i64::from(kept_old(partition, number)))).clamp(0, whole.max(0))
@@ -61,13 +69,17 @@ pub(super) fn clone_set(object: &Value) -> Figures {
         available: object.int("/status/updatedAvailableReplicas"),
         surplus: there.saturating_sub(replicas).min(old).max(0),
         revision: object.text("/status/updateRevision").to_owned(),
-        held: held_by_type(object),
+        held: None,
+        left: left_to_deletions(object, there.saturating_sub(updated)),
     }
 }
 
 /// Of a StatefulSet of Kruise.
 pub(super) fn stateful_set(object: &Value) -> Figures {
     let replicas = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    // `replicas` has Pods that are being deleted too, and `updatedReplicas` has not.
+    let is_one_revision = object.text("/status/currentRevision") == object.text("/status/updateRevision");
+    let old = if is_one_revision { 0 } else { object.int("/status/currentReplicas") };
     Figures {
         replicas,
         expected: without_kept(object, replicas, kept_old),
@@ -75,7 +87,8 @@ pub(super) fn stateful_set(object: &Value) -> Figures {
         available: object.int("/status/updatedAvailableReplicas"),
         surplus: 0,
         revision: object.text("/status/updateRevision").to_owned(),
-        held: held_by_type(object),
+        held: None,
+        left: left_to_deletions(object, old),
     }
 }
 
@@ -90,8 +103,8 @@ pub(super) fn daemon_set(object: &Value) -> Figures {
     let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), AVAILABLE | SELECTOR | PARTITION));
     let expected = if has_selector && is_over { updated } else { without_kept(object, nodes, nodes_kept_old) };
     // The status does not say which Pods are available: the new ones, except as many as are not.
-    let unavailable =
-        object.int("/status/currentNumberScheduled").saturating_sub(object.int("/status/numberAvailable"));
+    let there = object.int("/status/currentNumberScheduled");
+    let unavailable = there.saturating_sub(object.int("/status/numberAvailable"));
     Figures {
         replicas: nodes,
         expected,
@@ -99,7 +112,8 @@ pub(super) fn daemon_set(object: &Value) -> Figures {
         available: updated.saturating_sub(unavailable.max(0)).max(0),
         surplus: 0,
         revision: revision_of(object),
-        held: held_by_type(object),
+        held: None,
+        left: left_to_deletions(object, there.saturating_sub(updated)),
     }
 }
 
@@ -113,15 +127,8 @@ pub(super) fn sidecar_set(object: &Value) -> Figures {
     let (ready, waits) = (object.true_condition("Ready"), object.true_condition("Reconciling"));
     // With a selector the status does not say how many Pods are meant: it is over when the SidecarSet says so.
     let is_over = ready.is_some_and(|ready| matches!(ready.text("/reason"), AVAILABLE | SELECTOR));
-    let held = match (ready, waits) {
-        (Some(ready), _) if matches!(ready.text("/reason"), NOT_UPDATE | "NotUpgradable") => {
-            Some(ready.text("/message").to_owned())
-        }
-        (_, Some(waits)) if matches!(waits.text("/reason"), "BudgetRefused" | "FailedUpdatePod") => {
-            Some(format!("{}: {}", waits.text("/reason"), waits.text("/message")))
-        }
-        _ => None,
-    };
+    let left = ready.filter(|ready| matches!(ready.text("/reason"), NOT_UPDATE | "NotUpgradable"));
+    let held = waits.filter(|waits| matches!(waits.text("/reason"), "BudgetRefused" | "FailedUpdatePod"));
     Figures {
         replicas: matched,
         expected: if is_over { updated } else { (matched - kept).clamp(0, matched.max(0)) },
@@ -129,7 +136,8 @@ pub(super) fn sidecar_set(object: &Value) -> Figures {
         available: object.int("/status/updatedReadyPods"),
         surplus: 0,
         revision: object.text("/status/latestRevision").to_owned(),
-        held,
+        held: held.map(|waits| format!("{}: {}", waits.text("/reason"), waits.text("/message"))),
+        left: left.map(|ready| ready.text("/message").to_owned()),
     }
 }
 

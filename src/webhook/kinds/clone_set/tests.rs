@@ -1,5 +1,8 @@
 use super::*;
-use crate::runtime::pod_template::{Answer, Refused};
+use crate::{
+    k8s::pod_template::Tolerated,
+    runtime::pod_template::{Answer, Refused},
+};
 
 fn clone_set(spec: Value) -> Value {
     let mut object = json!({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": {"name": "web"},
@@ -514,14 +517,57 @@ fn in_place_only_takes_images_and_metadata() {
     };
     assert!(decide(with("/spec/containers/0/image", json!("nginx:2"))).is_ok());
     assert!(decide(with("/metadata/annotations", json!({"a": "b"}))).is_ok());
-    for (pointer, value) in [("/spec/containers/0/command", json!(["x"])), ("/spec/hostNetwork", json!(true))] {
-        let found = causes(with(pointer, value));
-        assert!(found.len() == 1 && found[0].0 == "spec.template" && found[0].1.contains("InPlaceOnly"), "{found:?}");
+    for (pointer, value, field, how) in [
+        ("/spec/containers/0/command", json!(["x"]), "spec.template.spec.containers[0].command", "was added"),
+        ("/spec/containers/0/name", json!("x"), "spec.template.spec.containers[0].name", "was changed"),
+        ("/spec/containers/0/image", json!(null), "spec.template.spec.containers[0]", "has no image"),
+        ("/spec/hostNetwork", json!(true), "spec.template.spec.hostNetwork", "was added"),
+    ] {
+        let message = format!(
+            "{how}; with updateStrategy.type InPlaceOnly want nothing but other images, labels and annotations"
+        );
+        assert_eq!(causes(with(pointer, value)), [(field.to_owned(), message)]);
     }
     let mut other = old.clone();
     other["spec"]["updateStrategy"]["type"] = "InPlaceIfPossible".into();
     other["spec"]["template"]["spec"]["hostNetwork"] = true.into();
     assert!(decide(update(old.clone(), other)).is_ok());
+}
+
+#[test]
+fn a_changed_selector_is_named_with_what_else_is_wrong() {
+    let old = stored(create(clone_set(json!({}))));
+    let with = |selector: Value| {
+        let mut new = old.clone();
+        new["spec"]["selector"] = selector;
+        update(old.clone(), new)
+    };
+    let found = causes(with(json!({"matchLabels": {"app": "other"}})));
+    let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
+    assert_eq!(fields, ["spec.selector", "spec.template.metadata.labels"]);
+    assert!(found[0].1.contains("immutable") && found[0].1.contains("CloneSet"), "{found:?}");
+    // That alone the schema refuses.
+    assert!(decide(with(json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]}))).is_ok());
+    // Another spelling of the same is no change.
+    let mut same = with(json!({"matchLabels": {"app": "web"}, "matchExpressions": []}));
+    same.object["spec"]["replicas"] = (-1).into();
+    assert_eq!(causes(same)[0].0, "spec.replicas");
+}
+
+#[test]
+fn what_open_kruise_admits_is_stored_with_a_warning() {
+    let field = "template.metadata.annotations[controller.kubernetes.io/pod-deletion-cost]";
+    let object = clone_set(json!({"template": {"metadata": {"annotations":
+        {"controller.kubernetes.io/pod-deletion-cost": "abc"}}}}));
+    let decision = decide_with(&FeatureGates::default(), create(object), |admission| {
+        let object = defaulted(&admission.templates().trial().unwrap().body());
+        let tolerated = Tolerated::of(field, "Invalid value: \"abc\": must be a 32bit integer");
+        answered(Some(Ok(Answer { object, tolerated: tolerated.into_iter().collect(), ..Answer::default() })))
+    });
+    let warning = format!(
+        "spec.{field}: Invalid value: \"abc\": must be a 32bit integer; it is stored, and its Pods will be refused"
+    );
+    assert_eq!(decision.unwrap().warnings, [warning]);
 }
 
 #[test]

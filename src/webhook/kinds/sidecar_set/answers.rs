@@ -18,11 +18,15 @@ use crate::{
             self,
             sidecar_set::{InjectRevision, OWN_FIELDS, SidecarSetInjectionStrategy},
         },
+        feature_gates::gate,
         labels,
     },
     domain::kinds::sidecar_set::revision,
     k8s::{invalid::Invalid, null, path, pod::Labels, selector::Selector},
-    runtime::{apply::code, kruise_configuration},
+    runtime::{
+        apply::{code, said},
+        kruise_configuration,
+    },
     webhook::{
         Context,
         sidecars::{Sidecars, Stored},
@@ -53,10 +57,19 @@ pub(super) struct Answers {
     pub(super) template: template::Answers,
     /// Of the revision: what is wrong with it.
     pub(super) revision: Option<Result<Findings, Unread>>,
-    /// The text of the whitelist; None: there is none.
-    pub(super) whitelist: Option<Result<Option<String>, Unread>>,
+    /// The whitelist of annotations.
+    pub(super) whitelist: Option<Result<FoundWhitelist, Unread>>,
     /// What is wrong beside other SidecarSets.
     pub(super) others: Option<Result<Findings, Unread>>,
+}
+
+/// What was found in the place of the whitelist.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FoundWhitelist {
+    /// The namespace in which its ConfigMap is looked for: ours.
+    pub(super) namespace: String,
+    /// Its text; None: there is no such ConfigMap, or it lacks the key.
+    pub(super) text: Option<String>,
 }
 
 /// A Pod with the containers of a SidecarSet, for the API server to judge. `metadata` is not part of it.
@@ -135,7 +148,7 @@ async fn get(client: &Client, path: String, name: &str) -> Result<Option<Value>,
     match client.request::<Value>(request).await {
         Ok(object) => Ok(Some(object)),
         Err(error) if code(&error) == Some(404) => Ok(None),
-        Err(error) => Err(Unread(error.to_string())),
+        Err(error) => Err(Unread(said(&error))),
     }
 }
 
@@ -180,16 +193,17 @@ async fn pinned(client: &Client, namespace: &str, set: &str, pinned: InjectRevis
 
 async fn list(client: &Client, path: String, params: &ListParams) -> Result<(Vec<Value>, Option<String>), Unread> {
     let request = Request::new(path).list(params).map_err(|error| Unread(error.to_string()))?;
-    let mut page: Value = client.request(request).await.map_err(|error| Unread(error.to_string()))?;
+    let mut page: Value = client.request(request).await.map_err(|error| Unread(said(&error)))?;
     let next = page.pointer("/metadata/continue").and_then(Value::as_str).filter(|next| !next.is_empty());
     let next = next.map(str::to_owned);
     Ok((page["items"].as_array_mut().map(std::mem::take).unwrap_or_default(), next))
 }
 
-async fn whitelist(client: &Client, namespace: &str) -> Result<Option<String>, Unread> {
+async fn whitelist(client: &Client, namespace: &str) -> Result<FoundWhitelist, Unread> {
     let (name, key) = WHITELIST;
     let map = get(client, path::in_namespace(path::CORE, "v1", namespace, "configmaps"), name).await?;
-    Ok(map.and_then(|map| map.get("data")?.get(key)?.as_str().map(str::to_owned)))
+    let text = map.and_then(|map| map.get("data")?.get(key)?.as_str().map(str::to_owned));
+    Ok(FoundWhitelist { namespace: namespace.to_owned(), text })
 }
 
 /// What is wrong beside the other SidecarSets: few are read as they are at this moment, of many the watch knows.
@@ -241,15 +255,17 @@ struct WhitelistRule {
 }
 
 /// Judges the annotations that a SidecarSet patches. `is_open`: without a whitelist everything is allowed.
-pub(super) fn judge_metadata(object: &Value, whitelist: Option<&str>, is_open: bool) -> Findings {
+pub(super) fn judge_metadata(object: &Value, whitelist: &FoundWhitelist, is_open: bool) -> Findings {
+    let FoundWhitelist { namespace, text } = whitelist;
     let mut found = Findings::default();
     let patches =
         object.pointer("/spec/patchPodMetadata").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let expressions = whitelist.map(|text| expressions(text, object)).transpose();
+    let expressions = text.as_deref().map(|text| expressions(text, object)).transpose();
     let (name, key) = WHITELIST;
     let expressions = match expressions {
         Err(Invalid(why)) => {
-            found.deny("spec.patchPodMetadata", format!("the key {key} of ConfigMap {name} cannot be read: {why}"));
+            let why = format!("the key {key} of ConfigMap {name} in namespace {namespace} cannot be read: {why}");
+            found.deny("spec.patchPodMetadata", why);
             return found;
         }
         Ok(expressions) => expressions.unwrap_or_default(),
@@ -257,13 +273,23 @@ pub(super) fn judge_metadata(object: &Value, whitelist: Option<&str>, is_open: b
     if expressions.is_empty() && is_open {
         return found;
     }
+    let gate = gate::SIDECAR_SET_METADATA;
+    let why = match (text, expressions.is_empty()) {
+        (None, _) => format!(
+            "not allowed: ConfigMap {name} in namespace {namespace} is not there or lacks the key {key}, so no annotation is allowed; want the whitelist there, or feature gate {gate} on"
+        ),
+        (Some(_), true) => format!(
+            "not allowed: the whitelist, the key {key} of ConfigMap {name} in namespace {namespace}, allows this SidecarSet nothing; want a rule for it there, or feature gate {gate} on"
+        ),
+        // The gate does not lift a whitelist that is there.
+        (Some(_), false) => {
+            format!("not allowed by the whitelist, the key {key} of ConfigMap {name} in namespace {namespace}")
+        }
+    };
     for (i, patch) in patches.iter().enumerate() {
         for annotation in patch.get("annotations").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
             if !expressions.iter().any(|expression| expression.is_match(annotation)) {
-                found.deny(
-                    format!("spec.patchPodMetadata[{i}].annotations[{annotation}]"),
-                    format!("not allowed by the whitelist, the key {key} of ConfigMap {name} in our namespace"),
-                );
+                found.deny(format!("spec.patchPodMetadata[{i}].annotations[{annotation}]"), why.as_str());
             }
         }
     }

@@ -147,15 +147,13 @@ fn containers(found: &mut Findings, spec: &Object) {
                 found.deny(format!("{at}.env"), why);
             }
             let is_plain_init = key == "initContainers" && !is_native_sidecar(container);
-            for name in sidecar_container(found, sidecar, &format!("{at}."), is_plain_init) {
-                if names.contains(&name) {
-                    found.deny(
-                        format!("{at}.name"),
-                        format!("{} is there twice; want each name once", show_text(&name)),
-                    );
-                }
-                names.insert(name);
+            let own = sidecar_container(found, sidecar, &format!("{at}."), is_plain_init);
+            // Its own name is the last: of a hot sidecar that is there twice, those of its twins need no word.
+            if let Some(name) = own.iter().rev().find(|name| names.contains(*name)) {
+                let why = format!("{} is there twice; want each name once", show_text(name));
+                found.deny(format!("{at}.name"), why);
             }
+            names.extend(own);
         }
     }
 }

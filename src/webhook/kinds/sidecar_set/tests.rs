@@ -1,13 +1,10 @@
 use super::{
-    answers::{judge_metadata, judge_template},
+    answers::{FoundWhitelist, judge_metadata, judge_template},
     *,
 };
 use crate::{
     runtime::pod_template::{Answer, Refused},
-    webhook::{
-        server::review::Cause,
-        sidecars::{Sidecars, Stored},
-    },
+    webhook::sidecars::{Sidecars, Stored},
 };
 
 fn set(spec: Value) -> Value {
@@ -297,6 +294,26 @@ fn e3_a_hot_sidecar_needs_an_empty_image_a_short_name_and_names_for_its_twins() 
     assert_eq!(fields(json!({"containers": [hot(&"a".repeat(62), "e")]})), [format!("{at}name")]);
     let plain = json!({"name": "mesh-2", "image": "x:1"});
     assert_eq!(fields(json!({"containers": [hot("mesh", "e"), plain]})), ["spec.containers[1].name"]);
+    assert_eq!(fields(json!({"containers": [hot("mesh", "e"), hot("mesh", "e")]})), ["spec.containers[1].name"]);
+}
+
+#[test]
+fn a_name_that_is_there_twice_is_said_once() {
+    let side = json!({"name": "side", "image": "a:1"});
+    let admission = check(request(set(json!({"containers": [side, side]})), None)).unwrap();
+    let invalid = |field: &str, message: &str| (field.to_owned(), message.to_owned());
+    let refused = Refused::Invalid(vec![
+        invalid("template.spec.containers[1].name", "Duplicate value: \"side\""),
+        invalid("template.spec.volumes[1].name", "Duplicate value: \"logs\""),
+    ]);
+    let trial = template::Answers { trial: Some(Err(refused)), old_template: None };
+    let denied = admit(&admission, &Answers { template: trial, ..Answers::default() }, false).unwrap_err();
+    let said: Vec<_> = denied.causes.iter().map(|cause| (cause.field.as_str(), cause.message.as_str())).collect();
+    let wanted = [
+        ("spec.containers[1].name", "\"side\" is there twice; want each name once"),
+        ("spec.volumes[1].name", "Duplicate value: \"logs\""),
+    ];
+    assert_eq!((denied.code, said.as_slice()), (422, wanted.as_slice()));
 }
 
 #[test]
@@ -530,8 +547,33 @@ fn a14_annotations_are_limited_by_the_whitelist() {
         (Some("{".to_owned()), true, false),
         (Some(rule(Value::Null, "(")), true, false),
     ] {
-        let found = judge_metadata(&object, whitelist.as_deref(), is_open);
+        let whitelist = FoundWhitelist { namespace: "kruise-system".into(), text: whitelist };
+        let found = judge_metadata(&object, &whitelist, is_open);
         assert_eq!(found.causes.is_empty(), good, "{whitelist:?} {is_open}");
+    }
+}
+
+#[test]
+fn a14_a_refusal_says_where_the_whitelist_is_looked_for_and_what_would_help() {
+    let object = set(json!({"patchPodMetadata": [{"annotations": {"mesh.io/a": "1"}}]}));
+    let rules = |rules: Value| Some(json!({"rules": rules}).to_string());
+    for (text, wanted) in [
+        (
+            None,
+            "not allowed: ConfigMap kruise-configuration in namespace kruise-system is not there or lacks the key SidecarSet_PatchPodMetadata_WhiteList, so no annotation is allowed; want the whitelist there, or feature gate SidecarSetPatchPodMetadataDefaultsAllowed on",
+        ),
+        (
+            rules(json!([])),
+            "not allowed: the whitelist, the key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap kruise-configuration in namespace kruise-system, allows this SidecarSet nothing; want a rule for it there, or feature gate SidecarSetPatchPodMetadataDefaultsAllowed on",
+        ),
+        (
+            rules(json!([{"allowedAnnotationKeyExprs": ["^other"]}])),
+            "not allowed by the whitelist, the key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap kruise-configuration in namespace kruise-system",
+        ),
+    ] {
+        let whitelist = FoundWhitelist { namespace: "kruise-system".into(), text };
+        let found = judge_metadata(&object, &whitelist, false);
+        assert_eq!(found.causes[0].message, wanted);
     }
 }
 

@@ -379,7 +379,7 @@ fn shortfall_10_1_10_in_place_only() {
     let mut resized = sized.clone();
     resized["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "3"}});
     decide_with(&resizing, update(sized.clone(), resized.clone()), consenting).unwrap();
-    assert_eq!(causes(update(sized, resized))[0].0, "spec.template");
+    assert_eq!(causes(update(sized, resized))[0].0, "spec.template.spec.containers[0].resources.requests.cpu");
 }
 
 /// 10.1 item 10: a raw old template against a defaulted new one is no change.
@@ -622,6 +622,24 @@ fn overrides_are_judged_when_they_or_the_template_change() {
     let denied = decide_with(&FeatureGates::default(), create(object), refused).unwrap_err();
     assert_eq!(denied.causes[0].field, format!("metadata.annotations[{key}][0]"));
     assert!(denied.causes[0].message.contains("spec.template.spec.containers[0].image"), "{denied:?}");
+}
+
+#[test]
+fn an_override_brings_nothing_that_the_template_does_not_have() {
+    let body = |cost: &str, pages: &str| {
+        json!({"template": {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}},
+            "spec": {"containers": [{"resources": {"limits": {"hugepages-2Mi": pages}}}]}}})
+    };
+    let pages = "template.spec.containers[0].resources.limits[hugepages-2Mi]";
+    let tolerated = || {
+        let of = |(field, message)| Tolerated::of(field, message).unwrap();
+        let cost = "template.metadata.annotations[controller.kubernetes.io/pod-deletion-cost]";
+        let complaint = "3Mi is not positive integer multiple of hugepages-2Mi";
+        [(cost, "must be a 32bit integer"), (pages, complaint)].map(of).to_vec()
+    };
+    assert_eq!(brings_nothing(tolerated(), &body("abc", "3Mi"), &body("abc", "3Mi")), Ok(()));
+    let brought = brings_nothing(tolerated(), &body("abc", "2Mi"), &body("abc", "3Mi"));
+    assert!(matches!(brought, Err(Refused::Invalid(causes)) if causes.len() == 1 && causes[0].0 == pages));
 }
 
 #[test]

@@ -260,12 +260,12 @@ async fn bodies_are_limited_in_length_depth_and_values() {
     assert!([0, 413].contains(&refused.0), "{refused:?}");
     assert_eq!(server.call(&pod()).await.0, 200, "and others are served");
 
-    let (code, body) = server.call(["{\"request\":{\"object\":", &"[".repeat(90_000)].concat().as_bytes()).await;
-    assert_eq!((code, body.contains("recursion limit")), (400, true), "{body}");
-    let (code, body) = server.call("[".repeat(100_001).as_bytes()).await;
-    assert_eq!((code, body.as_str()), (400, "the body has more than 100000 values"));
-    let dense = review(&json!(vec![0; 1 << 18]));
-    assert_eq!(server.call(&dense).await.0, 400);
+    for body in ["{\"request\":{\"object\":".to_owned() + &"[".repeat(90_000), "[".repeat(100_001)] {
+        assert_eq!(server.call(body.as_bytes()).await.0, 400);
+    }
+    let dense = review(&json!(vec![0; 1 << 19]));
+    let (code, body) = server.call(&dense).await;
+    assert!(code == 200 && body.contains("the object would take too much memory: it has too many values"), "{body}");
     let long =
         String::from_utf8(pod()).unwrap().replace("\"uid\":\"u\"", &format!("\"uid\":\"{}\"", "u".repeat(1 << 20)));
     let (code, body) = server.call(long.as_bytes()).await;

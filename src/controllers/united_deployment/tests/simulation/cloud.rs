@@ -904,7 +904,7 @@ impl Cloud {
 
     async fn reconcile(&mut self, key: ObjectKey) -> Result<String, String> {
         let (before, now) = (self.objects(), clock::now().wall);
-        let object = self.controller.objects.get(&key);
+        let object = self.controller.objects.get(&key).map(|held| held.open().unwrap());
         let generation = object.as_ref().and_then(|object| object.metadata.generation).unwrap_or_default();
         let uid = object.as_ref().and_then(|object| object.metadata.uid.clone()).unwrap_or_default();
         let wanted = self.asked.get(&generation).filter(|_| object.is_some()).cloned();
