@@ -4,13 +4,13 @@
 //! and several hundred of memory. One such object must neither keep a list or a watch from bringing the others nor fill the memory
 //! of a process.
 
-use std::{cell::Cell, fmt};
+use std::{cell::Cell, collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize,
-    de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::{Map, Number, Value, json, value::RawValue};
+use serde_json::{Map, Number, Value, value::RawValue};
 
 /// The deepest that an object may be nested. A Pod template has some ten levels; every parser of ours reads so many.
 pub const MOST_LEVELS: usize = 100;
@@ -22,7 +22,7 @@ pub const MOST_PARTS: usize = 100_000;
 /// A map, or a structure in its place, takes as much memory as so many values, however few it has.
 const PARTS_OF_A_MAP: usize = 11;
 
-/// Reads an object without its `metadata.managedFields`, from which nobody decides.
+/// Reads an object without its `metadata.managedFields`.
 ///
 /// # Errors
 /// It is no JSON, is nested deeper than [`MOST_LEVELS`] or has more than [`MOST_PARTS`].
@@ -35,11 +35,23 @@ pub fn read(text: &str) -> serde_json::Result<Value> {
 /// # Errors
 /// See [`read`].
 pub fn read_within(text: &str, most_parts: usize) -> serde_json::Result<Value> {
-    let left = Cell::new(most_parts);
+    part(text, &Cell::new(most_parts), Place::Object)
+}
+
+/// The same with `metadata.managedFields`, but for the fields in them, which may be nested as deep as one likes: who wrote the
+/// object, and when.
+///
+/// # Errors
+/// See [`read`].
+pub fn read_with_managers(text: &str) -> serde_json::Result<Value> {
+    part(text, &Cell::new(MOST_PARTS), Place::ObjectWithManagers)
+}
+
+fn part(text: &str, left: &Cell<usize>, place: Place) -> serde_json::Result<Value> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let object = Part { left: &left, levels: MOST_LEVELS, place: Place::Object }.deserialize(&mut deserializer)?;
+    let value = Part { left, levels: MOST_LEVELS, place }.deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok(object)
+    Ok(value)
 }
 
 /// Where in an object a value is.
@@ -47,6 +59,10 @@ pub fn read_within(text: &str, most_parts: usize) -> serde_json::Result<Value> {
 enum Place {
     Object,
     Metadata,
+    ObjectWithManagers,
+    MetadataWithManagers,
+    Managers,
+    Manager,
     Elsewhere,
 }
 
@@ -113,7 +129,8 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let within = self.within(Place::Elsewhere)?;
+        let place = if self.place == Place::Managers { Place::Manager } else { Place::Elsewhere };
+        let within = self.within(place)?;
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(within)? {
             list.push(item);
@@ -128,7 +145,9 @@ impl<'de> Visitor<'de> for Part<'_> {
         while let Some(key) = members.next_key::<String>()? {
             let place = match (self.place, key.as_str()) {
                 (Place::Object, "metadata") => Place::Metadata,
-                (Place::Metadata, "managedFields") => {
+                (Place::ObjectWithManagers, "metadata") => Place::MetadataWithManagers,
+                (Place::MetadataWithManagers, "managedFields") => Place::Managers,
+                (Place::Metadata, "managedFields") | (Place::Manager, "fieldsV1") => {
                     members.next_value::<IgnoredAny>()?;
                     continue;
                 }
@@ -157,10 +176,13 @@ pub struct Identity {
     /// Its version.
     #[serde(deserialize_with = "text")]
     pub resource_version: Option<String>,
+    /// That of its spec.
+    #[serde(deserialize_with = "text")]
+    pub generation: Option<i64>,
 }
 
-/// A text; what is none counts as nothing.
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+/// What is of another type counts as nothing.
+fn text<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(|value| serde_json::from_str(value.get()).ok())
 }
 
@@ -174,29 +196,31 @@ pub fn identity(text: &str) -> Identity {
     serde_json::from_str::<Object>(text).unwrap_or_default().metadata
 }
 
-/// Of an object that would grow out of proportion, its kind and its metadata; if that is what grows, what identifies it.
-pub fn head(text: &str) -> Value {
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Head {
-        api_version: String,
-        kind: String,
-        metadata: Option<Box<RawValue>>,
-    }
-    let Head { api_version, kind, metadata } = serde_json::from_str(text).unwrap_or_default();
-    let metadata = metadata.and_then(|metadata| read(&format!(r#"{{"metadata":{}}}"#, metadata.get())).ok());
-    let metadata = metadata.map_or_else(
-        || {
-            let Identity { name, namespace, uid, resource_version } = identity(text);
-            json!({"name": name, "namespace": namespace, "uid": uid, "resourceVersion": resource_version})
-        },
-        |mut object| object["metadata"].take(),
-    );
-    json!({"apiVersion": api_version, "kind": kind, "metadata": metadata})
+/// What of an object that would grow out of proportion can be had within `most_parts`: of its metadata what identifies it, labels,
+/// annotations and the time of its deletion, and each of its other members; what does not fit is not there.
+pub fn sparse(text: &str, most_parts: usize) -> Value {
+    type Members<'a> = BTreeMap<String, &'a RawValue>;
+    let members = |text| serde_json::from_str::<Members<'_>>(text).unwrap_or_default();
+    let left = Cell::new(most_parts);
+    let fits = |value: &RawValue| {
+        let before = left.get();
+        part(value.get(), &left, Place::Elsewhere).inspect_err(|_| left.set(before)).ok()
+    };
+    let mut object = members(text);
+    let metadata = object.remove("metadata").map_or_else(Members::new, |metadata| members(metadata.get()));
+    let is_needed = |key: &str| {
+        ["name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp"].contains(&key)
+    };
+    let metadata = metadata.into_iter().filter(|(key, _)| is_needed(key));
+    let metadata: Map<String, Value> = metadata.filter_map(|(key, value)| Some((key, fits(value)?))).collect();
+    let others = object.into_iter().filter_map(|(key, value)| Some((key, fits(value)?)));
+    others.chain([("metadata".to_owned(), Value::Object(metadata))]).collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -239,29 +263,42 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_an_object_is_its_kind_and_its_metadata_as_far_as_they_fit() {
+    fn of_an_object_that_is_too_large_there_is_what_fits() {
         let deep = format!("{}{}", "[".repeat(9000), "]".repeat(9000));
-        let object =
-            |metadata: &str| format!(r#"{{"apiVersion":"v1","kind":"Pod","spec":{deep},"metadata":{metadata}}}"#);
-        let good = object(&format!(r#"{{"name":"a","labels":{{"b":"c"}},"managedFields":{deep}}}"#));
-        assert_eq!(
-            head(&good),
-            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"b": "c"}}})
+        let text = format!(
+            r#"{{"kind":"Pod","a":{deep},"spec":{{"b":1}},"metadata":{{"name":"a","labels":{{"c":"d"}},"ownerReferences":{deep},
+            "managedFields":{deep},"annotations":{deep}}}}}"#
         );
-        let bad = head(&object(&format!(r#"{{"name":"a","x":{deep}}}"#)));
-        assert_eq!((&bad["metadata"]["name"], &bad["metadata"]["x"]), (&json!("a"), &Value::Null));
-        assert_eq!(head("7")["kind"], "");
+        let wanted = json!({"kind": "Pod", "spec": {"b": 1}, "metadata": {"name": "a", "labels": {"c": "d"}}});
+        assert_eq!(sparse(&text, 1000), wanted);
+        assert_eq!(sparse(&text, 20), json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"c": "d"}}}));
+        assert_eq!(sparse("7", 1000), json!({"metadata": {}}));
+    }
+
+    #[test]
+    fn who_wrote_an_object_and_when_is_read_without_the_fields() {
+        let deep = format!("{}{}", "[".repeat(9000), "]".repeat(9000));
+        let text = format!(
+            r#"{{"metadata":{{"managedFields":[{{"manager":"a","time":"b","fieldsV1":{deep}}}]}},"fieldsV1":1}}"#
+        );
+        let wanted = json!({"metadata": {"managedFields": [{"manager": "a", "time": "b"}]}, "fieldsV1": 1});
+        assert_eq!(read_with_managers(&text).unwrap(), wanted);
     }
 
     #[test]
     fn what_identifies_an_object_is_read_whatever_else_it_holds() {
         let deep = format!("{}{}", "[".repeat(9000), "]".repeat(9000));
         let text = format!(
-            r#"{{"spec":{deep},"metadata":{{"x":{deep},"name":"a","namespace":"b","uid":"c","resourceVersion":"7"}}}}"#
+            r#"{{"spec":{deep},"metadata":{{"x":{deep},"name":"a","namespace":"b","uid":"c","resourceVersion":"7","generation":5}}}}"#
         );
         let text_of = |text: &str| Some(text.to_owned());
-        let wanted =
-            Identity { name: text_of("a"), namespace: text_of("b"), uid: text_of("c"), resource_version: text_of("7") };
+        let wanted = Identity {
+            name: text_of("a"),
+            namespace: text_of("b"),
+            uid: text_of("c"),
+            resource_version: text_of("7"),
+            generation: Some(5),
+        };
         assert_eq!(identity(&text), wanted);
         assert_eq!(identity(&text.replace("\"b\"", "7")), Identity { namespace: None, ..wanted });
         for text in ["7", "{}", r#"{"metadata":[]}"#, "null"] {

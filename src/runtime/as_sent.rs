@@ -31,6 +31,56 @@ impl AsSent {
     pub(super) fn object(&self) -> serde_json::Result<Value> {
         bounded_json::read(self.text.get())
     }
+
+    /// The same with `managedFields`, but for the fields in them: who wrote the object, and when.
+    ///
+    /// # Errors
+    /// It would grow out of proportion.
+    pub(super) fn with_managers(&self) -> serde_json::Result<Value> {
+        bounded_json::read_with_managers(self.text.get())
+    }
+}
+
+/// The metadata of an object, of which alone it asks.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct MetadataAsSent(AsSent);
+
+impl Resource for MetadataAsSent {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        AsSent::kind(of)
+    }
+
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        AsSent::group(of)
+    }
+
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        AsSent::version(of)
+    }
+
+    fn api_version(of: &ApiResource) -> Cow<'_, str> {
+        AsSent::api_version(of)
+    }
+
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        AsSent::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.0.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.meta_mut()
+    }
+
+    fn metadata_api() -> bool {
+        true
+    }
 }
 
 impl<'de> Deserialize<'de> for AsSent {

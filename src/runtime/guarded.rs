@@ -46,8 +46,8 @@ pub fn identity(object: &Value) -> ObjectMeta {
 
 /// The same of an object that was not read.
 pub fn identity_of_text(text: &str) -> ObjectMeta {
-    let Identity { name, namespace, uid, resource_version } = bounded_json::identity(text);
-    ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() }
+    let Identity { name, namespace, uid, resource_version, generation } = bounded_json::identity(text);
+    ObjectMeta { name, namespace, uid, resource_version, generation, ..ObjectMeta::default() }
 }
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {

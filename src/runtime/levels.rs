@@ -1,8 +1,8 @@
 //! Answers with objects that are nested deeper than any parser reads.
 //!
-//! An API server stores whatever depth a user writes into `metadata.managedFields` of any object. Nobody here reads that field, and
-//! the answer to a get or a patch of such an object could not be read either: it is taken out. Watches and lists read each object by
-//! itself, see [`bounded_json`](crate::k8s::bounded_json).
+//! An API server stores whatever depth a user writes into `metadata.managedFields[].fieldsV1` of any object. Nobody here reads these
+//! fields, and the answer to a get or a patch of such an object could not be read either: they are taken out. Watches read each
+//! object by itself, see [`bounded_json`](crate::k8s::bounded_json).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::silence;
 use crate::k8s::bounded_json::MOST_LEVELS;
 
-/// The same client, whose answers have no `managedFields` where they are nested too deep.
+/// The same client, whose answers have no `fieldsV1` where they are nested too deep.
 pub(super) fn readable(client: &Client) -> Client {
     let inner = client.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -34,7 +34,7 @@ async fn send(client: &Client, request: Request<Body>) -> kube::Result<Response<
     let (mut parts, body) = answer.into_parts();
     let bytes = body.collect().await?.to_bytes();
     // A list has two levels more than its objects.
-    let rewritten = if levels(&bytes) > MOST_LEVELS + 2 { without_managed_fields(&bytes) } else { None };
+    let rewritten = if levels(&bytes) > MOST_LEVELS + 2 { without_fields(&bytes) } else { None };
     let Some(text) = rewritten else { return Ok(Response::from_parts(parts, Body::from(bytes))) };
     parts.headers.remove(header::CONTENT_LENGTH);
     Ok(Response::from_parts(parts, Body::from(text.into_bytes())))
@@ -64,8 +64,8 @@ fn levels(json: &[u8]) -> usize {
 
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
-/// The object, or the list of objects, without their `managedFields`. None: it is neither.
-fn without_managed_fields(json: &[u8]) -> Option<String> {
+/// The object, or the list of objects, without the fields of their managers. None: it is neither.
+fn without_fields(json: &[u8]) -> Option<String> {
     let mut object: Members<'_> = serde_json::from_slice(json).ok()?;
     let items = object.get("items").and_then(|items| serde_json::from_str::<Vec<&RawValue>>(items.get()).ok());
     let items = items.map(|items| {
@@ -80,7 +80,14 @@ fn without_managed_fields(json: &[u8]) -> Option<String> {
 fn of_one(json: &str) -> Option<String> {
     let mut object: Members<'_> = serde_json::from_str(json).ok()?;
     let mut metadata: Members<'_> = serde_json::from_str(object.get("metadata")?.get()).ok()?;
-    metadata.remove("managedFields");
+    let managers: Vec<Members<'_>> = serde_json::from_str(metadata.get("managedFields")?.get()).ok()?;
+    let managers = managers.into_iter().map(|mut manager| {
+        manager.remove("fieldsV1");
+        manager
+    });
+    let managers = serde_json::to_string(&managers.collect::<Vec<_>>()).ok()?;
+    let managers = RawValue::from_string(managers).ok()?;
+    metadata.insert("managedFields".into(), &managers);
     let metadata = RawValue::from_string(serde_json::to_string(&metadata).ok()?).ok()?;
     object.insert("metadata".into(), &metadata);
     serde_json::to_string(&object).ok()
@@ -115,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_object_with_deep_managed_fields_is_read_without_them_alone_and_in_a_list() {
+    async fn an_object_with_deep_managed_fields_is_read_alone_and_in_a_list() {
         let service = tower::service_fn(|request: Request<Body>| {
             let body = match request.uri().path().ends_with("/deep") {
                 true => config_map("deep", 9000),
@@ -130,7 +137,9 @@ mod tests {
         });
         let api: Api<ConfigMap> = Api::namespaced(readable(&Client::new(service, "default")), "a");
         let one = api.get("deep").await.unwrap();
-        assert_eq!((one.metadata.managed_fields, &one.data.unwrap()["a"][..]), (None, "[{\"\\"));
+        let managers = one.metadata.managed_fields.unwrap();
+        assert_eq!((managers[0].manager.as_deref(), managers[0].fields_v1.is_none()), (Some("m"), true));
+        assert_eq!(one.data.unwrap()["a"], "[{\"\\");
         let list = api.list(&ListParams::default()).await.unwrap();
         assert_eq!(list.metadata.resource_version.as_deref(), Some("7"));
         let names: Vec<_> = list.items.iter().map(|map| map.metadata.name.as_deref().unwrap()).collect();
@@ -140,9 +149,12 @@ mod tests {
     #[test]
     fn what_is_no_object_stays_as_it_is() {
         for text in ["", "7", "[]", r#"{"a":1}"#, r#"{"metadata":7}"#] {
-            assert_eq!(without_managed_fields(text.as_bytes()), None, "{text}");
+            assert_eq!(without_fields(text.as_bytes()), None, "{text}");
         }
-        let text = without_managed_fields(br#"{"items":[{"metadata":{"managedFields":1,"a":2}},7]}"#).unwrap();
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), json!({"items": [{"metadata": {"a": 2}}, 7]}));
+        let text = without_fields(br#"{"items":[{"metadata":{"managedFields":[{"fieldsV1":1,"a":2}]}},7]}"#).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap(),
+            json!({"items": [{"metadata": {"managedFields": [{"a": 2}]}}, 7]})
+        );
     }
 }

@@ -268,6 +268,10 @@ impl Controller {
         let outline = spec.map(|spec| Arc::new(BroadcastSpec { template: Value::Null, ..spec }));
         let remembered = Some((meta.resource_version.clone(), outline.clone()));
         self.memories.with(key, |memory| memory.outline = remembered);
+        // Its end may have been reported meanwhile.
+        if self.jobs.get(key).is_none() {
+            self.memories.forget(key);
+        }
         outline
     }
 

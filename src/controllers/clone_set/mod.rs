@@ -326,7 +326,11 @@ impl Controller {
     /// The revisions, with the current one that the status names by now. A pass over no Pods ends a roll-out at once, and
     /// nothing wakes the CloneSet for that write. If it did not get through, the one before still counts.
     fn as_recorded(&self, job: &CloneSetJob, resolved: Resolved) -> Resolved {
-        let now = self.clone_sets.get(&job.key).and_then(|held| held.open().ok());
+        let is_newer = |held: &Arc<Packed<CloneSet>>| !Arc::ptr_eq(held, &job.held);
+        let now = match self.clone_sets.get(&job.key).filter(is_newer) {
+            Some(held) => held.open().ok().map(Arc::new),
+            None => Some(job.clone_set.clone()),
+        };
         let recorded = now.as_ref().and_then(|now| Some(now.status.as_ref()?.current_revision.as_str()));
         let known = recorded.and_then(|name| resolved.find(name)).map(|known| known.name.clone());
         Resolved { current: known.unwrap_or(resolved.current), ..resolved }

@@ -309,6 +309,10 @@ impl Controller {
         let outline = spec.map(|spec| Arc::new(Spec { template: Value::Null, ..spec }));
         let remembered = Some((meta.generation, meta.annotations.clone(), outline.clone()));
         self.common.memories.with(key, |memory| memory.outline = remembered);
+        // Its end may have been reported meanwhile.
+        if self.sets.get(key).is_none() {
+            self.common.memories.forget(key);
+        }
         outline
     }
 

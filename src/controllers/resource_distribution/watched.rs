@@ -319,7 +319,7 @@ impl Controller {
             ResourceKind::Secret => ApiResource::erase::<Secret>(&()),
         };
         let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), namespace, &resource);
-        watches::watch_named(api, name, |change| {
+        watches::watch_named(api, &resource, name, |change| {
             let content = match change {
                 Ok(None) => SourceContent::Missing,
                 Ok(Some(object)) => SourceContent::Present(Arc::new(object.data)),

@@ -146,7 +146,7 @@ impl Controller {
             TriggerKind::Secret => ApiResource::erase::<Secret>(&()),
         };
         let api: Api<DynamicObject> = Api::namespaced_with(self.context.client.clone(), &namespace, &resource);
-        watches::watch_named(api, &trigger.name, |change| {
+        watches::watch_named(api, &resource, &trigger.name, |change| {
             let seen = match change {
                 Ok(None) => TriggerContent::Missing,
                 Ok(Some(object)) => TriggerContent::Present {

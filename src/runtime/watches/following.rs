@@ -2,13 +2,14 @@
 
 use std::{collections::HashSet, convert::Infallible, fmt, sync::Arc, time::Duration};
 
-use futures::{Stream, StreamExt, pin_mut, stream};
+use futures::{Stream, StreamExt, pin_mut};
 use kube::{
     Api, Resource,
     api::ListParams,
-    core::{ApiResource, PartialObjectMeta},
+    core::ApiResource,
     runtime::{
         WatchStreamExt,
+        utils::Backoff,
         watcher::{self, Event},
     },
 };
@@ -19,7 +20,7 @@ use crate::{
     k8s::protobuf::InProtobuf,
     runtime::{
         apply::code,
-        as_sent::{AsSent, as_sent},
+        as_sent::{AsSent, MetadataAsSent, as_sent},
         guarded::Guarded,
         protobuf_watch,
         retry::Retry,
@@ -110,9 +111,9 @@ pub async fn watch_names<K>(
     K: Resource<DynamicType = ()>,
 {
     let resource = ApiResource::erase::<K>(&());
-    let api: Api<PartialObjectMeta<AsSent>> = as_sent(api, &resource);
+    let api: Api<MetadataAsSent> = as_sent(api, &resource);
     let events = watcher::watcher(api, watcher::Config::default().page_size(PAGE));
-    let decode = |object: PartialObjectMeta<AsSent>| Ok::<_, Infallible>(StoredName::of(&object));
+    let decode = |object: MetadataAsSent| Ok::<_, Infallible>(StoredName::of(&object));
     follow(events, &resource.kind, &mut Kept { store, decode, on_change }).await;
 }
 
@@ -218,10 +219,14 @@ async fn follow<W: StoredObject>(
     kind: &str,
     sink: &mut dyn Sink<W>,
 ) {
-    let events = with_first_item(events).backoff(Retry::default());
+    let mut retry = Retry::default();
     pin_mut!(events);
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
+        // The beginning of a list is no success yet: between two failures the pauses would never grow.
+        if matches!(event, Ok(Event::InitApply(_) | Event::InitDone | Event::Apply(_) | Event::Delete(_))) {
+            retry.reset();
+        }
         match event {
             Ok(Event::Init) => {
                 listed.clear();
@@ -241,29 +246,10 @@ async fn follow<W: StoredObject>(
             Err(error) => {
                 tracing::warn!(kind, %error, "watch failed, trying again");
                 sink.failed();
+                tokio::time::sleep(retry.next().unwrap_or_default()).await;
             }
         }
     }
-}
-
-/// The beginning of a list comes together with what follows it. By itself it would be a success between any two failures, and the
-/// pauses between these would never grow.
-fn with_first_item<W>(
-    events: impl Stream<Item = watcher::Result<Event<W>>>,
-) -> impl Stream<Item = watcher::Result<Event<W>>> {
-    let mut begins = false;
-    let together = move |event| match event {
-        Ok(Event::Init) => {
-            begins = true;
-            stream::iter(vec![])
-        }
-        Ok(event) if std::mem::take(&mut begins) => stream::iter(vec![Ok(Event::Init), Ok(event)]),
-        event => {
-            begins = false;
-            stream::iter(vec![event])
-        }
-    };
-    events.flat_map(together)
 }
 
 pub(super) fn take<W: StoredObject, K: StoredObject, E: fmt::Display>(
@@ -288,16 +274,23 @@ pub(super) fn take<W: StoredObject, K: StoredObject, E: fmt::Display>(
     }
 }
 
-/// Follows one object by its name, for ever, with rights on that name alone. None: it does not exist. An error ends
-/// nothing; the next attempt follows by itself.
-pub async fn watch_named<K>(api: Api<K>, name: &str, mut on_change: impl FnMut(Result<Option<K>, watcher::Error>))
-where
-    K: Resource + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+/// Follows one object by its name, for ever, with rights on that name alone, of `resource`. None: it does not exist. An error ends
+/// nothing; the next attempt follows by itself. An object that is nested too deep or too large is an error too.
+pub async fn watch_named<K>(
+    api: Api<K>,
+    resource: &ApiResource,
+    name: &str,
+    mut on_change: impl FnMut(Result<Option<K>, watcher::Error>),
+) where
+    K: Resource + DeserializeOwned,
 {
+    let api: Api<AsSent> = as_sent(api, resource);
     let changes = watcher::watch_object(api, name).backoff(Retry::default());
     pin_mut!(changes);
+    let failed = |error| watcher::Error::WatchFailed(kube::Error::SerdeError(error));
     while let Some(change) = changes.next().await {
-        on_change(change);
+        let read = |sent: AsSent| sent.with_managers().and_then(serde_json::from_value).map_err(failed);
+        on_change(change.and_then(|sent| sent.map(read).transpose()));
     }
 }
 
@@ -411,7 +404,7 @@ mod tests {
         let mut kept =
             Kept { store: store.clone(), decode: Ok::<PodView, Infallible>, on_change: |_: Change<'_, PodView>| {} };
         let begun = tokio::time::Instant::now();
-        follow(stream::iter(events.into_iter().chain(listed)), "Pod", &mut kept).await;
+        follow(futures::stream::iter(events.into_iter().chain(listed)), "Pod", &mut kept).await;
         // 0.25, 0.5, 1, 2, 4 and then 8 seconds, with jitter.
         assert!((47..60).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
         assert_eq!(store.len(), 1);

@@ -6,6 +6,8 @@
 //! Whoever can dial the port may send a body. Handlers build requests from the names in it, so names are parsed here,
 //! before any handler sees them: those of the request, and those in the metadata of its objects, which have to agree.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
@@ -94,7 +96,7 @@ enum Part {
     /// There is none.
     None,
     Read(Value),
-    /// It would grow out of proportion: its head, and why.
+    /// It would grow out of proportion: what of it does not, and why.
     TooLarge(Value, serde_json::Error),
 }
 
@@ -103,7 +105,7 @@ impl Part {
         let Some(text) = text.map(RawValue::get).filter(|text| *text != "null") else { return Self::None };
         match bounded_json::read_within(text, most) {
             Ok(object) => Self::Read(object),
-            Err(why) => Self::TooLarge(bounded_json::head(text), why),
+            Err(why) => Self::TooLarge(bounded_json::sparse(text, most), why),
         }
     }
 
@@ -119,16 +121,38 @@ impl Part {
 /// What is decided about a request before anybody looks at it, from the objects' sizes. A call that fails would let a write pass,
 /// so that whoever pads an object could get around every rule.
 ///
-/// - An object that is made too large is refused.
-/// - One that was too large before may be changed and, by its head, be judged and deleted: whoever mends it or takes its finalizer
-///   off does no harm, and nothing is known to compare it with.
-fn by_size(object: &Part, old: &Part) -> Option<Decision> {
-    match (object, old) {
-        (Part::TooLarge(..), Part::TooLarge(..)) => Some(Ok(Admitted::unchanged())),
-        (Part::TooLarge(_, why), _) => {
-            Some(Err(Denied::bad_request(format!("the object would take too much memory: {why}"))))
+/// - An object that is too large is refused, unless it was before and neither its spec nor its labels and annotations change: its
+///   finalizers and its status do no harm.
+/// - One that was too large before is deleted, and compared, by what of it is not.
+fn by_size(wire: &Wire, object: &Part, old: &Part) -> Option<Decision> {
+    let Part::TooLarge(_, why) = object else { return None };
+    let as_before = || {
+        let [now, before] = [&wire.object, &wire.old_object].map(|part| Judged::of(part.as_ref()?.get()));
+        now.is_some() && now == before
+    };
+    match old {
+        Part::TooLarge(..) if as_before() => Some(Ok(Admitted::unchanged())),
+        _ => Some(Err(Denied::bad_request(format!("the object would take too much memory: {why}")))),
+    }
+}
+
+/// What rules about an object go by, as text: all of it but its status and most of its metadata.
+#[derive(PartialEq, Eq)]
+struct Judged<'a>(BTreeMap<String, Option<&'a str>>);
+
+impl<'a> Judged<'a> {
+    fn of(object: &'a str) -> Option<Self> {
+        type Members<'a> = BTreeMap<String, &'a RawValue>;
+        let members: Members<'a> = serde_json::from_str(object).ok()?;
+        let metadata: Members<'a> = serde_json::from_str(members.get("metadata")?.get()).ok()?;
+        let of_metadata = ["labels", "annotations"].map(|key| (key, metadata.get(key).map(|value| value.get())));
+        let mut all: BTreeMap<String, Option<&str>> =
+            members.iter().map(|(key, value)| (key.clone(), Some(value.get()))).collect();
+        for other in ["metadata", "status"] {
+            all.remove(other);
         }
-        _ => None,
+        all.extend(of_metadata.map(|(key, value)| (format!("metadata.{key}"), value)));
+        Some(Self(all))
     }
 }
 
@@ -191,22 +215,27 @@ fn check_metadata(at: &str, object: &Value, name: &str, namespace: &str) -> Resu
 }
 
 impl Request {
+    /// Who does what, for the log.
+    fn told(&self) -> String {
+        let Self { operation, resource, namespace, name, user_info, .. } = self;
+        format!("{operation} of {} {namespace}/{name} by {}", resource.resource, user_info.username)
+    }
+
     /// The request, and what is decided already.
     fn of(wire: Wire) -> Result<(Self, Option<Decision>), NameError> {
         let bad = |field: &str| {
             let field = field.to_owned();
             |error| NameError::Bad { field, error }
         };
-        let Wire { uid, operation, resource, kind, sub_resource, user_info, dry_run, .. } = wire;
         let namespace = Namespace::parse(&wire.namespace).map_err(bad("namespace"))?;
         let name = ObjectName::parse(&wire.name).map_err(bad("name"))?;
-        let Resource { group, version, resource: plural } = &resource;
+        let Resource { group, version, resource: plural } = &wire.resource;
         for (field, text, is_valid, want) in [
             ("resource.group", group, is_dns_subdomain(group), WANT_SUBDOMAIN),
             ("resource.version", version, is_dns_label(version), WANT_LABEL),
             ("resource.resource", plural, is_dns_label(plural), WANT_LABEL),
-            ("subResource", &sub_resource, is_dns_label(&sub_resource), WANT_LABEL),
-            ("kind.kind", &kind.kind, is_kind(&kind.kind), WANT_KIND),
+            ("subResource", &wire.sub_resource, is_dns_label(&wire.sub_resource), WANT_LABEL),
+            ("kind.kind", &wire.kind.kind, is_kind(&wire.kind.kind), WANT_KIND),
         ] {
             if !text.is_empty() && !is_valid {
                 return Err(bad(field)(BadName::new(text, want)));
@@ -215,14 +244,11 @@ impl Request {
         let most =
             if [apps::GROUP, policy::GROUP].contains(&group.as_str()) { MOST_PARTS } else { MOST_PARTS_OF_OTHERS };
         let (object, old) = (Part::read(wire.object.as_deref(), most), Part::read(wire.old_object.as_deref(), most));
-        let decided = by_size(&object, &old);
-        // Compared with itself, an object that is mended is judged by itself.
-        let (is_update, mends) =
-            (operation == "UPDATE", matches!((&object, &old), (Part::Read(_), Part::TooLarge(..))));
-        let object = object.object();
-        let old_object = if is_update && mends { object.clone() } else { old.object() };
+        let decided = by_size(&wire, &object, &old);
+        let (object, old_object) = (object.object(), old.object());
         check_metadata("object", &object, &name, &namespace)?;
         check_metadata("oldObject", &old_object, &name, &namespace)?;
+        let Wire { uid, operation, resource, kind, sub_resource, user_info, dry_run, .. } = wire;
         let request = Self {
             uid,
             operation,
@@ -427,11 +453,11 @@ impl Review {
         match Request::of(request) {
             Ok((request, None)) => Ok(Self { api_version, request }),
             Ok((request, Some(Ok(admitted)))) => {
-                let why = format!("{} was too large before", request.name);
+                let why = format!("{}: it was as large before", request.told());
                 answered(request, why, Ok(admitted))
             }
             Ok((request, Some(Err(denied)))) => {
-                let why = denied.message.clone();
+                let why = format!("{}: {}", request.told(), denied.message);
                 answered(request, why, Err(denied))
             }
             Err(error) => {
@@ -549,11 +575,21 @@ mod tests {
             }
             let kept = decoded("apps.kruise.io", "UPDATE", bad, bad).unwrap_err();
             assert_eq!(kept["allowed"], true, "its finalizers can be taken off");
+            for (from, to) in [("\"c\"", "\"d\""), ("[", "[0,")] {
+                let changed = decoded("apps.kruise.io", "UPDATE", &bad.replacen(from, to, 1), bad).unwrap_err();
+                assert_eq!(changed["allowed"], false, "{to}");
+            }
             let (mended, old) = decoded("apps.kruise.io", "UPDATE", &good, bad).unwrap();
-            assert_eq!((&mended["spec"], &old), (&json!(7), &mended));
+            assert_eq!((&mended["spec"], &old["spec"]), (&json!(7), &Value::Null), "nothing is excused by what it was");
             let (none, old) = decoded("apps.kruise.io", "DELETE", "null", bad).unwrap();
             assert_eq!((none, &old["metadata"]["labels"]["b"], &old["spec"]), (Value::Null, &json!("c"), &Value::Null));
         }
+        // Padding that is no part of what is judged hides nothing.
+        let padded = |spec: &str| format!(r#"{{"metadata":{{"name":"a","ownerReferences":{many}}},"spec":{spec}}}"#);
+        let refused = decoded("apps.kruise.io", "UPDATE", &padded("8"), &padded("7")).unwrap_err();
+        assert_eq!(refused["allowed"], false);
+        assert_eq!(decoded("apps.kruise.io", "UPDATE", &padded("7"), &padded("7")).unwrap_err()["allowed"], true);
+        assert_eq!(decoded("apps.kruise.io", "UPDATE", &good, &padded("7")).unwrap().1["spec"], 7);
         assert!(decoded("apiextensions.k8s.io", "CREATE", &too_many, "null").is_ok(), "definitions are larger");
         let managed = format!(r#"{{"metadata":{{"name":"a","managedFields":{deep}}}}}"#);
         assert_eq!(decoded("", "CREATE", &managed, "null").unwrap().0, json!({"metadata": {"name": "a"}}));

@@ -17,11 +17,17 @@ use super::spec::{LONGEST_VALUE, StateSpec};
 use crate::{
     api::apps::persistent_pod_state::{PersistentPodStateStatus, PodState},
     domain::workload::numbering::{Ordinals, Reserved, ordinal_of},
-    k8s::{conditions, node::NodeView},
+    k8s::{bounded_json, conditions, node::NodeView},
 };
 
 /// The most bytes of all records together: an object has room for 1.5 MB.
 pub const MOST_BYTES: usize = 1 << 20;
+
+/// The maps of a record, its labels and its annotations, and the texts in it that are no pairs, as
+/// [`MOST_PARTS`](crate::k8s::bounded_json::MOST_PARTS) counts them.
+const PARTS_OF_A_RECORD: usize = 3 * 12 + 2;
+/// So many bytes count as one part: both limits are reached at the same time, with some room for the rest of the object.
+const SHARE_OF_A_PART: usize = MOST_BYTES / (bounded_json::MOST_PARTS - 5000) + 1;
 
 /// The target, as far as it matters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -288,8 +294,10 @@ fn fit(plan: &mut StatePlan) {
     let bytes = |name: &str, state: &PodState| {
         let pairs = state.node_topology_labels.iter().chain(&state.annotations);
         // Quotes, colons, and a backslash before each character in the worst case.
-        let pairs: usize = pairs.map(|(key, value)| key.len() + 2 * value.len() + 8).sum();
-        name.len() + state.node_name.len() + pairs + 80
+        let written: usize = pairs.clone().map(|(key, value)| key.len() + 2 * value.len() + 8).sum();
+        // Whoever reads it has a limit of its own, to which a short text counts as much as a long one.
+        let read = SHARE_OF_A_PART * (PARTS_OF_A_RECORD + pairs.count());
+        read.max(name.len() + state.node_name.len() + written + 80)
     };
     let mut total = 0;
     for (name, state) in &plan.states {
