@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client as KubeClient, Resource, core::ApiResource};
+use kube::{Api, Client as KubeClient, Resource};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -168,7 +168,7 @@ impl Puller {
 
     async fn watch(self: &Arc<Self>) {
         let api: Api<Guarded<NodeImage>> = Api::all(self.kube.clone());
-        watches::watch_named(api, &ApiResource::erase::<NodeImage>(&()), &self.settings.node, |change| match change {
+        watches::watch_named_guarded(api, &self.settings.node, |change| match change {
             Ok(Some(Guarded(Ok(object)))) => self.object_changed(object),
             Ok(Some(Guarded(Err(error)))) => {
                 tracing::error!(%error, "the NodeImage of this node cannot be read; nothing is pulled");

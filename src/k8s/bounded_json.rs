@@ -196,25 +196,27 @@ pub fn identity(text: &str) -> Identity {
     serde_json::from_str::<Object>(text).unwrap_or_default().metadata
 }
 
-/// What of an object that would grow out of proportion can be had within `most_parts`: of its metadata what identifies it, labels,
-/// annotations and the time of its deletion, and each of its other members; what does not fit is not there.
+/// What of an object that would grow out of proportion can be had: of its metadata what identifies it, the time of its deletion,
+/// labels and annotations, within `most_parts`; its spec, within as many; its other members, likewise. What does not fit is not
+/// there. A spec that was stored by itself fits, whatever the metadata was padded with afterwards.
 pub fn sparse(text: &str, most_parts: usize) -> Value {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
     let members = |text| serde_json::from_str::<Members<'_>>(text).unwrap_or_default();
-    let left = Cell::new(most_parts);
-    let fits = |value: &RawValue| {
+    let fits = |value: &RawValue, left: &Cell<usize>| {
         let before = left.get();
-        part(value.get(), &left, Place::Elsewhere).inspect_err(|_| left.set(before)).ok()
+        part(value.get(), left, Place::Elsewhere).inspect_err(|_| left.set(before)).ok()
     };
     let mut object = members(text);
     let metadata = object.remove("metadata").map_or_else(Members::new, |metadata| members(metadata.get()));
-    let is_needed = |key: &str| {
-        ["name", "namespace", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp"].contains(&key)
-    };
-    let metadata = metadata.into_iter().filter(|(key, _)| is_needed(key));
-    let metadata: Map<String, Value> = metadata.filter_map(|(key, value)| Some((key, fits(value)?))).collect();
-    let others = object.into_iter().filter_map(|(key, value)| Some((key, fits(value)?)));
-    others.chain([("metadata".to_owned(), Value::Object(metadata))]).collect::<Map<_, _>>().into()
+    let (of_metadata, of_others) = (Cell::new(most_parts), Cell::new(most_parts));
+    // What identifies it comes first.
+    let needed = ["name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels", "annotations"];
+    let pair = |key: &str| Some((key.to_owned(), fits(metadata.get(key)?, &of_metadata)?));
+    let metadata: Map<String, Value> = needed.into_iter().filter_map(pair).collect();
+    let spec = object.remove("spec").and_then(|spec| fits(spec, &Cell::new(most_parts)));
+    let others = object.into_iter().filter_map(|(key, value)| Some((key, fits(value, &of_others)?)));
+    let spec = spec.map(|spec| ("spec".to_owned(), spec));
+    others.chain(spec).chain([("metadata".to_owned(), Value::Object(metadata))]).collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]
@@ -271,7 +273,8 @@ mod tests {
         );
         let wanted = json!({"kind": "Pod", "spec": {"b": 1}, "metadata": {"name": "a", "labels": {"c": "d"}}});
         assert_eq!(sparse(&text, 1000), wanted);
-        assert_eq!(sparse(&text, 20), json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"c": "d"}}}));
+        assert_eq!(sparse(&text, 14)["spec"], json!({"b": 1}), "beside metadata that takes up all that it may");
+        assert_eq!(sparse(&text, 12), json!({"kind": "Pod", "metadata": {"name": "a"}}));
         assert_eq!(sparse("7", 1000), json!({"metadata": {}}));
     }
 

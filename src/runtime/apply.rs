@@ -129,7 +129,7 @@ pub fn is_too_large(error: &kube::Error) -> bool {
         || status.code >= 500 && (says("too large") || says("larger than max") || says("ResourceExhausted"))
 }
 
-/// In words, that a watch is refused for lack of a right. None: it has another error.
+/// In words, that a watch is refused for lack of a right, or that its object cannot be read. None: it has another error.
 pub fn refused_watch(error: &watcher::Error) -> Option<String> {
     let error = match error {
         watcher::Error::InitialListFailed(error)
@@ -137,7 +137,10 @@ pub fn refused_watch(error: &watcher::Error) -> Option<String> {
         | watcher::Error::WatchFailed(error) => error,
         watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => return None,
     };
-    (code(error) == Some(403)).then(|| said(error))
+    match error {
+        kube::Error::SerdeError(why) => Some(format!("it cannot be read: {why}")),
+        error => (code(error) == Some(403)).then(|| said(error)),
+    }
 }
 
 /// What users are told of an error, in events, conditions and answers: the API server's own words. [`kube::Error`] displays its

@@ -10,10 +10,10 @@ use kube::{
     Api, Resource,
     core::{ApiResource, DynamicResourceScope},
 };
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 
-use super::guarded::identity_of_text;
+use super::guarded::{Guarded, identity_of_text};
 use crate::k8s::bounded_json;
 
 /// An object. In an event of a watch it stands behind the event's type, as every API server writes it.
@@ -30,6 +30,11 @@ impl AsSent {
     /// It would grow out of proportion.
     pub(super) fn object(&self) -> serde_json::Result<Value> {
         bounded_json::read(self.text.get())
+    }
+
+    /// The object, or why it cannot be read.
+    pub(super) fn guarded<K: DeserializeOwned>(&self) -> Guarded<K> {
+        Guarded::of_text(self.text.get())
     }
 
     /// The same with `managedFields`, but for the fields in them: who wrote the object, and when.

@@ -52,9 +52,15 @@ pub fn identity_of_text(text: &str) -> ObjectMeta {
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        let read = bounded_json::read(text.get()).and_then(serde_json::from_value);
-        Ok(Self(read.map_err(|error| Unreadable { error: error.to_string(), metadata: identity_of_text(text.get()) })))
+        Box::<RawValue>::deserialize(deserializer).map(|text| Self::of_text(text.get()))
+    }
+}
+
+impl<K: DeserializeOwned> Guarded<K> {
+    /// The object of this JSON.
+    pub fn of_text(text: &str) -> Self {
+        let read = bounded_json::read(text).and_then(serde_json::from_value);
+        Self(read.map_err(|error| Unreadable { error: error.to_string(), metadata: identity_of_text(text) }))
     }
 }
 

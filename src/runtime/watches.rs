@@ -15,7 +15,8 @@ use std::{
 use tokio::{sync::watch as channel, time::Instant};
 
 pub use self::following::{
-    first_list, watch, watch_as, watch_dynamic, watch_guarded, watch_in_protobuf, watch_named, watch_names,
+    first_list, watch, watch_as, watch_dynamic, watch_guarded, watch_in_protobuf, watch_named, watch_named_guarded,
+    watch_names,
 };
 use super::store_index::Indexed;
 pub use super::{

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client as KubeClient, core::ApiResource};
+use kube::{Api, Client as KubeClient};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -123,7 +123,7 @@ impl Handle {
     /// Follows the object of this node, for ever.
     pub async fn follow(self, kube: KubeClient, node: String) {
         let api: Api<Guarded<NodePodProbe>> = Api::all(kube);
-        watches::watch_named(api, &ApiResource::erase::<NodePodProbe>(&()), &node, |change| match change {
+        watches::watch_named_guarded(api, &node, |change| match change {
             Ok(None) => self.object_changed(None),
             Ok(Some(Guarded(Ok(object)))) => self.object_changed(Some(object)),
             Ok(Some(Guarded(Err(error)))) => {

@@ -224,7 +224,7 @@ async fn follow<W: StoredObject>(
     let mut listed = HashSet::new();
     while let Some(event) = events.next().await {
         // The beginning of a list is no success yet: between two failures the pauses would never grow.
-        if matches!(event, Ok(Event::InitApply(_) | Event::InitDone | Event::Apply(_) | Event::Delete(_))) {
+        if matches!(event, Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) {
             retry.reset();
         }
         match event {
@@ -275,7 +275,8 @@ pub(super) fn take<W: StoredObject, K: StoredObject, E: fmt::Display>(
 }
 
 /// Follows one object by its name, for ever, with rights on that name alone, of `resource`. None: it does not exist. An error ends
-/// nothing; the next attempt follows by itself. An object that is nested too deep or too large is an error too.
+/// nothing; the next attempt follows by itself. An object that is nested too deep or too large is an error too. The object has its
+/// managers, without their fields.
 pub async fn watch_named<K>(
     api: Api<K>,
     resource: &ApiResource,
@@ -284,13 +285,33 @@ pub async fn watch_named<K>(
 ) where
     K: Resource + DeserializeOwned,
 {
-    let api: Api<AsSent> = as_sent(api, resource);
-    let changes = watcher::watch_object(api, name).backoff(Retry::default());
-    pin_mut!(changes);
     let failed = |error| watcher::Error::WatchFailed(kube::Error::SerdeError(error));
-    while let Some(change) = changes.next().await {
+    follow_named(as_sent(api, resource), name, |change| {
         let read = |sent: AsSent| sent.with_managers().and_then(serde_json::from_value).map_err(failed);
         on_change(change.and_then(|sent| sent.map(read).transpose()));
+    })
+    .await;
+}
+
+/// The same for a custom resource, which may not decode.
+pub async fn watch_named_guarded<K>(
+    api: Api<Guarded<K>>,
+    name: &str,
+    mut on_change: impl FnMut(Result<Option<Guarded<K>>, watcher::Error>),
+) where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    follow_named(as_sent(api, &ApiResource::erase::<K>(&())), name, |change| {
+        on_change(change.map(|sent| sent.map(|sent| sent.guarded())));
+    })
+    .await;
+}
+
+async fn follow_named(api: Api<AsSent>, name: &str, mut on_change: impl FnMut(watcher::Result<Option<AsSent>>)) {
+    let changes = watcher::watch_object(api, name).backoff(Retry::default());
+    pin_mut!(changes);
+    while let Some(change) = changes.next().await {
+        on_change(change);
     }
 }
 

@@ -56,17 +56,20 @@ use crate::{
     },
 };
 
-/// The largest body that is read. An object of an API server is at most half of it.
-const BODY_LIMIT: usize = 7 << 20;
+/// The largest body that is read. An API server stores 1.5 MB of an object, of built-in kinds in protobuf: in JSON a byte of it may
+/// be six, and a body has two objects. A call that fails for its length would let the write pass.
+const BODY_LIMIT: usize = 20 << 20;
+/// A longer body, and one of unknown length, is read and handled alone.
+const LARGE_BODY: u64 = 7 << 20;
 /// How long a client may take for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// A longer body, and one of unknown length, needs one of a few places: objects are small, and while hundreds of
-/// connections may read small bodies at once, large ones are another matter.
+/// A longer body needs one of a few places: objects are small, and while hundreds of connections may read small bodies at once,
+/// large ones are another matter.
 const SMALL_BODY: u64 = 64 << 10;
 /// What of a user's name goes into a log.
 const LONGEST_USER: usize = 253;
 /// How many large bodies are read and handled at once.
-const LARGE_BODIES: usize = 4;
+const LARGE_BODIES: u32 = 4;
 /// How long a large body waits for its place. With the time for the body and the handler, less than 30 s.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long requests still come in after we said that we are not ready any more.
@@ -89,7 +92,7 @@ pub struct Shared {
 impl Shared {
     /// Puts the parts together.
     pub fn new(context: Arc<Context>, metrics: Metrics, shutdown: watch::Receiver<bool>) -> Self {
-        Self { context, metrics, shutdown, large_bodies: Arc::new(Semaphore::new(LARGE_BODIES)) }
+        Self { context, metrics, shutdown, large_bodies: Arc::new(Semaphore::new(LARGE_BODIES as usize)) }
     }
 }
 
@@ -181,10 +184,15 @@ async fn read(shared: &Shared, request: Request) -> Result<(Review, Option<Owned
             (StatusCode::PAYLOAD_TOO_LARGE, format!("want a body of at most {BODY_LIMIT} bytes")).into_response()
         );
     }
-    let place = if length.is_some_and(|length| length <= SMALL_BODY) {
+    let places = match length {
+        Some(length) if length <= SMALL_BODY => 0,
+        Some(length) if length <= LARGE_BODY => 1,
+        _ => LARGE_BODIES,
+    };
+    let place = if places == 0 {
         None
     } else {
-        let place = tokio::time::timeout(PLACE_TIMEOUT, shared.large_bodies.clone().acquire_owned()).await;
+        let place = tokio::time::timeout(PLACE_TIMEOUT, shared.large_bodies.clone().acquire_many_owned(places)).await;
         let busy = || (StatusCode::SERVICE_UNAVAILABLE, "too many large bodies at once; try again").into_response();
         Some(place.ok().and_then(Result::ok).ok_or_else(busy)?)
     };

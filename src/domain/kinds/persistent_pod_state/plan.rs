@@ -23,9 +23,8 @@ use crate::{
 /// The most bytes of all records together: an object has room for 1.5 MB.
 pub const MOST_BYTES: usize = 1 << 20;
 
-/// The maps of a record, its labels and its annotations, and the texts in it that are no pairs, as
-/// [`MOST_PARTS`](crate::k8s::bounded_json::MOST_PARTS) counts them.
-const PARTS_OF_A_RECORD: usize = 3 * 12 + 2;
+/// A record and the name of its node, as [`MOST_PARTS`](crate::k8s::bounded_json::MOST_PARTS) counts them.
+const PARTS_OF_A_RECORD: usize = 12 + 1;
 /// So many bytes count as one part: both limits are reached at the same time, with some room for the rest of the object.
 const SHARE_OF_A_PART: usize = MOST_BYTES / (bounded_json::MOST_PARTS - 5000) + 1;
 
@@ -296,7 +295,8 @@ fn fit(plan: &mut StatePlan) {
         // Quotes, colons, and a backslash before each character in the worst case.
         let written: usize = pairs.clone().map(|(key, value)| key.len() + 2 * value.len() + 8).sum();
         // Whoever reads it has a limit of its own, to which a short text counts as much as a long one.
-        let read = SHARE_OF_A_PART * (PARTS_OF_A_RECORD + pairs.count());
+        let maps = [&state.node_topology_labels, &state.annotations].iter().filter(|map| !map.is_empty()).count();
+        let read = SHARE_OF_A_PART * (PARTS_OF_A_RECORD + 12 * maps + pairs.count());
         read.max(name.len() + state.node_name.len() + written + 80)
     };
     let mut total = 0;
