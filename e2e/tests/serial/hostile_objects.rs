@@ -2,8 +2,7 @@
 //! nobody else, and gets around no rule.
 
 use anyhow::{Result, bail, ensure};
-use e2e::images::PAUSE;
-use e2e::kit::{Build, Look, PATIENCE, Test, in_namespace, poll, workload};
+use e2e::kit::{Build, Look, PATIENCE, Test, app, in_namespace, poll, workload};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::Request;
 use serde_json::{Value, json};
@@ -44,8 +43,7 @@ async fn deep_fields_are_taken(t: &Test, plural: &str, name: &str) -> Result<()>
 }
 
 fn clone_set(name: &str, replicas: i64) -> Value {
-    let main = json!({ "name": "main", "image": PAUSE });
-    workload("CloneSet", name, replicas, vec![main]).with("/apiVersion", "apps.kruise.io/v1alpha1")
+    workload("CloneSet", name, replicas, vec![app("main")]).with("/apiVersion", "apps.kruise.io/v1alpha1")
 }
 
 async fn is_served(t: &Test, name: &str) -> Result<()> {
