@@ -77,8 +77,12 @@ pub fn update<'a>(observed: &ObservedCloneSet<'a>) -> Result<UpdatePlan<'a>, Inv
     // What the partition leaves to be updated, even if there are too many Pods to begin with it now.
     let beyond = if plan.back { 0 } else { size(counted.old.active() - wanted.partition - marked) };
     plan.cancels = needless_updates(observed, &plan.candidates[..beyond.min(plan.candidates.len())]);
-    plan.candidates.truncate(size(diff.update_others));
+    // A surge takes the place of some updates. Of the Pods that the partition leaves, those that are down take part first: if the
+    // order chose Pods that serve, and there were no room for them, nothing would ever happen.
+    let others = size(diff.update_others);
+    plan.candidates.truncate(beyond.max(others));
     what_is_down_first(&mut plan.candidates, observed);
+    plan.candidates.truncate(others);
 
     // Unavailable Pods that are on the target already count too: a bad image cannot spread by going on to Pods that are
     // broken anyway.

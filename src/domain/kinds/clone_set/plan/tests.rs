@@ -473,3 +473,15 @@ fn a_pod_that_waits_for_its_update_is_not_cancelled_because_nothing_can_be_updat
     assert_eq!(with(&spec_of(strategy(0)), &pods, planned_update), Ok(vec![]));
     assert_eq!(with(&spec_of(strategy(1)), &pods, planned_update), Ok(vec![Planned::CancelUpdate("a".into())]));
 }
+
+#[test]
+fn a_surge_pod_that_is_down_is_updated_although_the_order_puts_it_last() {
+    for (replicas, most) in [(1, json!("50%")), (1, json!(0)), (2, json!(0))] {
+        let order = json!({"orderPriority": [{"orderedKey": "color"}]});
+        let spec = json!({"replicas": replicas,
+            "updateStrategy": {"maxUnavailable": most, "maxSurge": 1, "partition": 0, "priorityStrategy": order}});
+        let mut pods: Vec<Pod> = (0..replicas).map(|i| pod(&format!("good-{i}"), "web-0")).collect();
+        pods.push(labelled(broken("bad", OLD), json!({"color": "a-1"})));
+        assert_eq!(updated(spec, &pods), ["bad"], "{replicas} {most}");
+    }
+}
