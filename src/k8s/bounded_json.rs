@@ -19,8 +19,8 @@ pub const MOST_LEVELS: usize = 100;
 /// a node with 250 images in four versions each some 70,000.
 pub const MOST_PARTS: usize = 100_000;
 
-/// A map, or a structure in its place, takes as much memory as so many values, however few it has.
-const PARTS_OF_A_MAP: usize = 11;
+/// A map, or a structure in its place, counts as so many parts, however few it has.
+pub const PARTS_OF_A_MAP: usize = 12;
 
 /// Reads an object without its `metadata.managedFields`.
 ///
@@ -140,7 +140,8 @@ impl<'de> Visitor<'de> for Part<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let within = self.within(Place::Elsewhere)?;
-        self.take(PARTS_OF_A_MAP)?;
+        // One was taken for it as for any value.
+        self.take(PARTS_OF_A_MAP - 1)?;
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             let place = match (self.place, key.as_str()) {
@@ -158,6 +159,14 @@ impl<'de> Visitor<'de> for Part<'_> {
         }
         Ok(Value::Object(map))
     }
+}
+
+/// The members of an object, each as text.
+pub type Members<'a> = BTreeMap<String, &'a RawValue>;
+
+/// The members of an object. None: it is none.
+pub fn members(text: &str) -> Option<Members<'_>> {
+    serde_json::from_str(text).ok()
 }
 
 /// Of the metadata of an object, whatever its form, only what identifies it and its version.
@@ -200,14 +209,12 @@ pub fn identity(text: &str) -> Identity {
 /// labels and annotations, within `most_parts`; its spec, within as many; its other members, likewise. What does not fit is not
 /// there. A spec that was stored by itself fits, whatever the metadata was padded with afterwards.
 pub fn sparse(text: &str, most_parts: usize) -> Value {
-    type Members<'a> = BTreeMap<String, &'a RawValue>;
-    let members = |text| serde_json::from_str::<Members<'_>>(text).unwrap_or_default();
     let fits = |value: &RawValue, left: &Cell<usize>| {
         let before = left.get();
         part(value.get(), left, Place::Elsewhere).inspect_err(|_| left.set(before)).ok()
     };
-    let mut object = members(text);
-    let metadata = object.remove("metadata").map_or_else(Members::new, |metadata| members(metadata.get()));
+    let mut object = members(text).unwrap_or_default();
+    let metadata = object.remove("metadata").and_then(|metadata| members(metadata.get())).unwrap_or_default();
     let (of_metadata, of_others) = (Cell::new(most_parts), Cell::new(most_parts));
     // What identifies it comes first.
     let needed = ["name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels", "annotations"];

@@ -4,15 +4,13 @@
 //! fields, and the answer to a get or a patch of such an object could not be read either: they are taken out. Watches read each
 //! object by itself, see [`bounded_json`](crate::k8s::bounded_json).
 
-use std::collections::BTreeMap;
-
 use axum::http::{Request, Response, header};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::silence;
-use crate::k8s::bounded_json::MOST_LEVELS;
+use crate::k8s::bounded_json::{MOST_LEVELS, Members, members};
 
 /// The same client, whose answers have no `fieldsV1` where they are nested too deep.
 pub(super) fn readable(client: &Client) -> Client {
@@ -34,7 +32,8 @@ async fn send(client: &Client, request: Request<Body>) -> kube::Result<Response<
     let (mut parts, body) = answer.into_parts();
     let bytes = body.collect().await?.to_bytes();
     // A list has two levels more than its objects.
-    let rewritten = if levels(&bytes) > MOST_LEVELS + 2 { without_fields(&bytes) } else { None };
+    let is_deep = levels(&bytes) > MOST_LEVELS + 2;
+    let rewritten = std::str::from_utf8(&bytes).ok().filter(|_| is_deep).and_then(without_fields);
     let Some(text) = rewritten else { return Ok(Response::from_parts(parts, Body::from(bytes))) };
     parts.headers.remove(header::CONTENT_LENGTH);
     Ok(Response::from_parts(parts, Body::from(text.into_bytes())))
@@ -62,33 +61,27 @@ fn levels(json: &[u8]) -> usize {
     deepest
 }
 
-type Members<'a> = BTreeMap<String, &'a RawValue>;
-
 /// The object, or the list of objects, without the fields of their managers. None: it is neither.
-fn without_fields(json: &[u8]) -> Option<String> {
-    let mut object: Members<'_> = serde_json::from_slice(json).ok()?;
+fn without_fields(json: &str) -> Option<String> {
+    let mut object = members(json)?;
     let items = object.get("items").and_then(|items| serde_json::from_str::<Vec<&RawValue>>(items.get()).ok());
-    let items = items.map(|items| {
-        let items = items.iter().map(|item| of_one(item.get()).unwrap_or_else(|| item.get().to_owned()));
-        RawValue::from_string(format!("[{}]", items.collect::<Vec<_>>().join(",")))
-    });
-    let Some(Ok(items)) = items else { return of_one(std::str::from_utf8(json).ok()?) };
+    let Some(items) = items else { return of_one(json) };
+    let items = items.iter().map(|item| of_one(item.get()).unwrap_or_else(|| item.get().to_owned()));
+    let items = RawValue::from_string(format!("[{}]", items.collect::<Vec<_>>().join(","))).ok()?;
     object.insert("items".into(), &items);
     serde_json::to_string(&object).ok()
 }
 
 fn of_one(json: &str) -> Option<String> {
-    let mut object: Members<'_> = serde_json::from_str(json).ok()?;
-    let mut metadata: Members<'_> = serde_json::from_str(object.get("metadata")?.get()).ok()?;
-    let managers: Vec<Members<'_>> = serde_json::from_str(metadata.get("managedFields")?.get()).ok()?;
-    let managers = managers.into_iter().map(|mut manager| {
+    let mut object = members(json)?;
+    let mut metadata = members(object.get("metadata")?.get())?;
+    let mut managers: Vec<Members<'_>> = serde_json::from_str(metadata.get("managedFields")?.get()).ok()?;
+    for manager in &mut managers {
         manager.remove("fieldsV1");
-        manager
-    });
-    let managers = serde_json::to_string(&managers.collect::<Vec<_>>()).ok()?;
-    let managers = RawValue::from_string(managers).ok()?;
+    }
+    let managers = to_raw_value(&managers).ok()?;
     metadata.insert("managedFields".into(), &managers);
-    let metadata = RawValue::from_string(serde_json::to_string(&metadata).ok()?).ok()?;
+    let metadata = to_raw_value(&metadata).ok()?;
     object.insert("metadata".into(), &metadata);
     serde_json::to_string(&object).ok()
 }
@@ -149,9 +142,9 @@ mod tests {
     #[test]
     fn what_is_no_object_stays_as_it_is() {
         for text in ["", "7", "[]", r#"{"a":1}"#, r#"{"metadata":7}"#] {
-            assert_eq!(without_fields(text.as_bytes()), None, "{text}");
+            assert_eq!(without_fields(text), None, "{text}");
         }
-        let text = without_fields(br#"{"items":[{"metadata":{"managedFields":[{"fieldsV1":1,"a":2}]}},7]}"#).unwrap();
+        let text = without_fields(r#"{"items":[{"metadata":{"managedFields":[{"fieldsV1":1,"a":2}]}},7]}"#).unwrap();
         assert_eq!(
             serde_json::from_str::<Value>(&text).unwrap(),
             json!({"items": [{"metadata": {"managedFields": [{"a": 2}]}}, 7]})

@@ -243,9 +243,7 @@ impl Controller {
         };
         unusable.extend(claimed.iter().copied().filter(is_taken));
         let number = || random::bytes().map(u32::from_ne_bytes);
-        let ids =
-            make::instance_ids(count, claimed, &unusable, number).map_err(|none| kube::Error::Service(none.into()))?;
-        Ok(ids)
+        make::instance_ids(count, claimed, &unusable, number).map_err(|none| kube::Error::Service(none.into()))
     }
 
     /// Makes Pods: the first `current` of them on the current revision.

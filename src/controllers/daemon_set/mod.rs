@@ -271,13 +271,10 @@ impl Controller {
 
     /// A Pod that nobody controls may be one to adopt.
     fn orphan_seen(&self, pod: &PodView) {
-        let selects = |spec: &Spec| {
-            Selector::of(&spec.selector).is_ok_and(|selector| !selector.is_empty() && selector.matches(&pod.labels))
-        };
         for held in self.sets.by_index(&BY_NAMESPACE, pod.namespace()) {
             let key = ObjectKey::of(held.as_ref());
             match self.outline(&key, &held) {
-                Ok(spec) if selects(&spec) => {
+                Ok(spec) if Spec::selects(&spec.selector, &pod.labels) => {
                     self.common.search_again(&key);
                     self.queue.add(key);
                 }

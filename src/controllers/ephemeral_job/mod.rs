@@ -33,7 +33,6 @@ use crate::{
         memory::EphemeralMemory,
         plan::{self, EphemeralPlan, concerns},
         spec::{EphemeralSpec, containers, selector_of},
-        state::has_containers,
     },
     k8s::{pod::PodView, rbac::Rule, selector::Selector, time::Now},
     runtime::{
@@ -180,9 +179,7 @@ impl Controller {
             let key = ObjectKey::of(held.as_ref());
             let Some(selector) = self.selector(&key, &held) else { continue };
             let uid = held.meta().uid.as_deref().unwrap_or_default();
-            // As `concerns` has it.
-            let is_concerned = |pod: &Arc<PodView>| selector.matches(&pod.labels) || has_containers(pod, uid);
-            if [old, new].into_iter().flatten().any(is_concerned) {
+            if [old, new].into_iter().flatten().any(|pod| concerns(uid, &selector, pod)) {
                 self.wake(key);
             }
         }
@@ -262,7 +259,7 @@ impl Controller {
         let mut pods = self.context.pods.by_index(&BY_NAMESPACE, &key.namespace);
         let looked_at = pods.len();
         match selector_of(job) {
-            Ok(selector) => pods.retain(|pod| concerns(job, &selector, pod)),
+            Ok(selector) => pods.retain(|pod| concerns(job.uid(), &selector, pod)),
             Err(_) => pods.clear(),
         }
         // Taken out: a plan over many Pods holds no lock that other jobs want.

@@ -112,7 +112,7 @@ pub async fn watch_names<K>(
 {
     let resource = ApiResource::erase::<K>(&());
     let api: Api<MetadataAsSent> = as_sent(api, &resource);
-    let events = watcher::watcher(api, watcher::Config::default().page_size(PAGE));
+    let events = watcher::watcher(api, watcher::Config::default().page_size(PAGE_OF_JSON));
     let decode = |object: MetadataAsSent| Ok::<_, Infallible>(StoredName::of(&object));
     follow(events, &resource.kind, &mut Kept { store, decode, on_change }).await;
 }
@@ -315,7 +315,7 @@ async fn follow_named(api: Api<AsSent>, name: &str, mut on_change: impl FnMut(wa
     }
 }
 
-/// Pods in one answer of a list in protobuf, of which they take a tenth of what JSON takes.
+/// Objects in one answer of a list in protobuf.
 const PAGE: u32 = 100;
 /// Objects in one answer of a list in JSON, which is held twice as text while it is read: an object may have a megabyte and more.
 const PAGE_OF_JSON: u32 = 25;

@@ -129,10 +129,11 @@ async fn respond(shared: &Shared, handler: &'static Handler, path: &'static str,
             let object = std::mem::take(&mut review.request.object);
             let old_object = std::mem::take(&mut review.request.old_object);
             let request = ReviewRequest { object, old_object, ..review.request.clone() };
-            let decision = match fits(handler, &request) {
-                Ok(()) if !handler.is_active(&shared.context.gates) => Ok(Admitted::unchanged()),
-                Ok(()) => (handler.handle)(shared.context.clone(), request).await,
-                Err(denied) => Err(denied),
+            let decision = match (fits(handler, &request), review.decided.take()) {
+                (Err(denied), _) => Err(denied),
+                (Ok(()), _) if !handler.is_active(&shared.context.gates) => Ok(Admitted::unchanged()),
+                (Ok(()), Some(decided)) => decided,
+                (Ok(()), None) => (handler.handle)(shared.context.clone(), request).await,
             };
             let took = clock::now().mono.saturating_sub(begun);
             count(&shared.metrics, path, &decision, took);
@@ -202,8 +203,8 @@ async fn read(shared: &Shared, request: Request) -> Result<(Review, Option<Owned
         .map_err(IntoResponse::into_response)?;
     match Review::decode(&body) {
         Ok(review) => Ok((review, place)),
-        Err(ReviewError::Answered { why, answer }) => {
-            tracing::info!(%why, "a review was answered before anybody looked at it");
+        Err(ReviewError::Name { error, answer }) => {
+            tracing::info!(%error, "a review with a bad name was refused");
             Err(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], answer.to_string())
                 .into_response())
         }

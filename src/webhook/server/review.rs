@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    api::{apps, policy},
+    api::{apps, kruise, policy},
     k8s::{
         bounded_json::{self, MOST_PARTS},
         name::{BadName, Namespace, ObjectName, WANT_LABEL, WANT_SUBDOMAIN, is_dns_label, is_dns_subdomain},
@@ -127,7 +127,7 @@ impl Part {
 fn by_size(wire: &Wire, object: &Part, old: &Part) -> Option<Decision> {
     let Part::TooLarge(_, why) = object else { return None };
     let as_before = || {
-        let [now, before] = [&wire.object, &wire.old_object].map(|part| Judged::of(part.as_ref()?.get()));
+        let [now, before] = [&wire.object, &wire.old_object].map(|part| judged(part.as_ref()?.get()));
         now.is_some() && now == before
     };
     match old {
@@ -136,24 +136,15 @@ fn by_size(wire: &Wire, object: &Part, old: &Part) -> Option<Decision> {
     }
 }
 
-/// What rules about an object go by, as text: all of it but its status and most of its metadata.
-#[derive(PartialEq, Eq)]
-struct Judged<'a>(BTreeMap<String, Option<&'a str>>);
-
-impl<'a> Judged<'a> {
-    fn of(object: &'a str) -> Option<Self> {
-        type Members<'a> = BTreeMap<String, &'a RawValue>;
-        let members: Members<'a> = serde_json::from_str(object).ok()?;
-        let metadata: Members<'a> = serde_json::from_str(members.get("metadata")?.get()).ok()?;
-        let of_metadata = ["labels", "annotations"].map(|key| (key, metadata.get(key).map(|value| value.get())));
-        let mut all: BTreeMap<String, Option<&str>> =
-            members.iter().map(|(key, value)| (key.clone(), Some(value.get()))).collect();
-        for other in ["metadata", "status"] {
-            all.remove(other);
-        }
-        all.extend(of_metadata.map(|(key, value)| (format!("metadata.{key}"), value)));
-        Some(Self(all))
+/// What rules about an object go by, as text: its labels, its annotations, and all members but its status and other metadata.
+fn judged(object: &str) -> Option<BTreeMap<String, &str>> {
+    let mut all = bounded_json::members(object)?;
+    let metadata = bounded_json::members(all.remove("metadata")?.get())?;
+    all.remove("status");
+    for (key, value) in metadata.into_iter().filter(|(key, _)| ["labels", "annotations"].contains(&key.as_str())) {
+        all.insert(format!("metadata.{key}"), value);
     }
+    Some(all.into_iter().map(|(key, value)| (key, value.get())).collect())
 }
 
 /// A name in a request that cannot be one.
@@ -215,12 +206,6 @@ fn check_metadata(at: &str, object: &Value, name: &str, namespace: &str) -> Resu
 }
 
 impl Request {
-    /// Who does what, for the log.
-    fn told(&self) -> String {
-        let Self { operation, resource, namespace, name, user_info, .. } = self;
-        format!("{operation} of {} {namespace}/{name} by {}", resource.resource, user_info.username)
-    }
-
     /// The request, and what is decided already.
     fn of(wire: Wire) -> Result<(Self, Option<Decision>), NameError> {
         let bad = |field: &str| {
@@ -241,8 +226,11 @@ impl Request {
                 return Err(bad(field)(BadName::new(text, want)));
             }
         }
-        let most =
-            if [apps::GROUP, policy::GROUP].contains(&group.as_str()) { MOST_PARTS } else { MOST_PARTS_OF_OTHERS };
+        let most = if [apps::GROUP, policy::GROUP, kruise::GROUP].contains(&group.as_str()) {
+            MOST_PARTS
+        } else {
+            MOST_PARTS_OF_OTHERS
+        };
         let (object, old) = (Part::read(wire.object.as_deref(), most), Part::read(wire.old_object.as_deref(), most));
         let decided = by_size(&wire, &object, &old);
         let (object, old_object) = (object.object(), old.object());
@@ -283,6 +271,8 @@ pub struct Review {
     api_version: String,
     /// The request.
     pub request: Request,
+    /// What is decided already, from the sizes of its objects: no handler looks at it.
+    pub decided: Option<Decision>,
 }
 
 /// Why a body is no review.
@@ -304,12 +294,11 @@ pub enum ReviewError {
     /// The review cannot be answered: its uid would be repeated in the answer and in logs.
     #[error("request.uid: {0}")]
     Uid(BadName),
-    /// It is answered already: a name is none, or an object is too large. The answer says so in the API server's words, so that a
-    /// user sees it.
-    #[error("{why}")]
-    Answered {
-        /// Why.
-        why: String,
+    /// A name that is none. The answer says so in the API server's words, so that a user sees it.
+    #[error("{error}")]
+    Name {
+        /// Which, and why.
+        error: NameError,
         /// The answer.
         answer: Value,
     },
@@ -446,23 +435,12 @@ impl Review {
             return Err(ReviewError::Uid(BadName::new(&request.uid, WANT_UID)));
         }
         let uid = request.uid.clone();
-        let answered = |request: Request, why: String, decision: Decision| {
-            let answer = Self { api_version: api_version.clone(), request }.answer(&decision);
-            Err(ReviewError::Answered { why, answer })
-        };
         match Request::of(request) {
-            Ok((request, None)) => Ok(Self { api_version, request }),
-            Ok((request, Some(Ok(admitted)))) => {
-                let why = format!("{}: it was as large before", request.told());
-                answered(request, why, Ok(admitted))
-            }
-            Ok((request, Some(Err(denied)))) => {
-                let why = format!("{}: {}", request.told(), denied.message);
-                answered(request, why, Err(denied))
-            }
+            Ok((request, decided)) => Ok(Self { api_version, request, decided }),
             Err(error) => {
-                let nameless = Request { uid, ..Request::default() };
-                answered(nameless, error.to_string(), Err(Denied::bad_request(error.to_string())))
+                let nameless = Self { api_version, request: Request { uid, ..Request::default() }, decided: None };
+                let answer = nameless.answer(&Err(Denied::bad_request(error.to_string())));
+                Err(ReviewError::Name { error, answer })
             }
         }
     }
@@ -559,13 +537,14 @@ mod tests {
                 r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"u","operation":"{operation}",
                 "name":"a","resource":{{"group":"{group}"}},"object":{object},"oldObject":{old}}}}}"#
             );
-            match Review::decode(body.as_bytes()) {
-                Ok(review) => Ok((review.request.object, review.request.old_object)),
-                Err(ReviewError::Answered { answer, .. }) => Err(answer["response"].clone()),
-                Err(other) => panic!("{other}"),
+            let review = Review::decode(body.as_bytes()).unwrap();
+            match &review.decided {
+                None => Ok((review.request.object, review.request.old_object)),
+                Some(decision) => Err(review.answer(decision)["response"].clone()),
             }
         };
         let (good, too_deep, too_many) = (object("7"), object(&deep), object(&many));
+        assert!(decoded("kruise.rs", "CREATE", &too_many, "null").is_err(), "as large as what a store holds");
         for (bad, why) in [(&too_deep, "it is nested deeper than 100 levels"), (&too_many, "it has too many values")] {
             for (operation, old) in [("CREATE", "null"), ("UPDATE", &good)] {
                 let refused = decoded("apps.kruise.io", operation, bad, old).unwrap_err();
@@ -701,11 +680,11 @@ mod tests {
             (json!({"oldObject": {"metadata": {"namespace": "other"}}}), "oldObject.metadata.namespace: "),
             (json!({"oldObject": {"metadata": {"name": "?"}}}), "oldObject.metadata.name: "),
         ] {
-            let Err(ReviewError::Answered { why, answer }) = decoded(bad.clone()) else { panic!("{bad} was taken") };
+            let Err(ReviewError::Name { error, answer }) = decoded(bad.clone()) else { panic!("{bad} was taken") };
             let status = &answer["response"]["status"];
             assert_eq!((&answer["response"]["allowed"], &status["code"]), (&json!(false), &json!(400)), "{bad}");
             assert!(status["message"].as_str().unwrap().starts_with(&format!("request.{field}")), "{status}");
-            assert!(why.len() < 1000);
+            assert!(error.to_string().len() < 1000);
         }
         for bad in ["", "a b", "ü", &"u".repeat(254)] {
             let error = decoded(json!({"uid": bad})).unwrap_err();

@@ -171,9 +171,9 @@ impl Spec {
         set.spec.lifecycle.as_ref()
     }
 
-    /// Whether a stored set selects Pods with these labels: one with an empty selector selects none.
-    pub fn selects(set: &DaemonSet, labels: &Labels) -> bool {
-        Selector::of(&set.spec.selector).is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
+    /// Whether the selector of a stored set selects Pods with these labels: an empty one selects none.
+    pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+        Selector::of(selector).is_ok_and(|selector| !selector.is_empty() && selector.matches(labels))
     }
 
     /// The hooks, if the spec has any.
@@ -346,13 +346,18 @@ mod tests {
         let mut stored = object(json!({}));
         let set = |stored: &Value| serde_json::from_value::<DaemonSet>(stored.clone()).unwrap();
         let labels = |app: &str| serde_json::from_value::<Labels>(json!({"app": app})).unwrap();
-        assert!(!Spec::selects(&set(&stored), &labels("agent")) && Spec::hooks_of(&set(&stored)).is_none());
+        assert!(
+            !Spec::selects(&set(&stored).spec.selector, &labels("agent")) && Spec::hooks_of(&set(&stored)).is_none()
+        );
         stored["spec"]["lifecycle"] = json!({});
         stored["spec"]["selector"] = json!({"matchLabels": {"app": "agent"}});
-        assert!(Spec::selects(&set(&stored), &labels("agent")) && !Spec::selects(&set(&stored), &labels("web")));
+        assert!(
+            Spec::selects(&set(&stored).spec.selector, &labels("agent"))
+                && !Spec::selects(&set(&stored).spec.selector, &labels("web"))
+        );
         assert!(Spec::hooks_of(&set(&stored)).is_some());
         stored["spec"]["selector"] = json!({"matchExpressions": [{"key": "app", "operator": "Near"}]});
-        assert!(!Spec::selects(&set(&stored), &labels("agent")));
+        assert!(!Spec::selects(&set(&stored).spec.selector, &labels("agent")));
     }
 
     #[test]

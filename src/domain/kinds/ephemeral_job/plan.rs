@@ -24,9 +24,9 @@ pub struct EphemeralPlan {
     pub look: Option<Duration>,
 }
 
-/// Whether a job has to do with a Pod: its selector matches, or the Pod has containers of it.
-pub fn concerns(job: &EphemeralJob, selector: &Selector, pod: &PodView) -> bool {
-    selector.matches(&pod.labels) || has_containers(pod, job.uid())
+/// Whether the job with this UID has to do with a Pod: its selector matches, or the Pod has containers of it.
+pub fn concerns(job: &str, selector: &Selector, pod: &PodView) -> bool {
+    selector.matches(&pod.labels) || has_containers(pod, job)
 }
 
 /// Decides for a job that is neither over nor being deleted. `pods` are those that it has to do with ([`concerns`]),

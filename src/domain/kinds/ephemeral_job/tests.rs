@@ -455,11 +455,11 @@ fn a_job_has_to_do_with_the_pods_that_it_matches_and_with_those_that_have_its_co
     let job = job(json!({}));
     let selector = selector_of(&job).unwrap();
     let unlabelled = json!({"metadata": {"labels": {"app": "other"}}});
-    assert!(concerns(&job, &selector, &free("a")));
-    assert!(!concerns(&job, &selector, &pod("a", unlabelled)));
+    assert!(concerns(job.uid(), &selector, &free("a")));
+    assert!(!concerns(job.uid(), &selector, &pod("a", unlabelled)));
     let mut has = PodView::clone(&with("a", running()));
     has.labels = Default::default();
-    assert!(concerns(&job, &selector, &has));
+    assert!(concerns(job.uid(), &selector, &has));
 }
 
 #[test]

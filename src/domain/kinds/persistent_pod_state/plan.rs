@@ -24,7 +24,7 @@ use crate::{
 pub const MOST_BYTES: usize = 1 << 20;
 
 /// A record and the name of its node, as [`MOST_PARTS`](crate::k8s::bounded_json::MOST_PARTS) counts them.
-const PARTS_OF_A_RECORD: usize = 12 + 1;
+const PARTS_OF_A_RECORD: usize = bounded_json::PARTS_OF_A_MAP + 1;
 /// So many bytes count as one part: both limits are reached at the same time, with some room for the rest of the object.
 const SHARE_OF_A_PART: usize = MOST_BYTES / (bounded_json::MOST_PARTS - 5000) + 1;
 
@@ -296,7 +296,7 @@ fn fit(plan: &mut StatePlan) {
         let written: usize = pairs.clone().map(|(key, value)| key.len() + 2 * value.len() + 8).sum();
         // Whoever reads it has a limit of its own, to which a short text counts as much as a long one.
         let maps = [&state.node_topology_labels, &state.annotations].iter().filter(|map| !map.is_empty()).count();
-        let read = SHARE_OF_A_PART * (PARTS_OF_A_RECORD + 12 * maps + pairs.count());
+        let read = SHARE_OF_A_PART * (PARTS_OF_A_RECORD + bounded_json::PARTS_OF_A_MAP * maps + pairs.count());
         read.max(name.len() + state.node_name.len() + written + 80)
     };
     let mut total = 0;
